@@ -1,0 +1,131 @@
+"""Bring up the real torch_npu and TorchAir: plainly where CANN is, on stand-ins where it is not."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import io
+import logging
+import os
+import signal
+import sys
+import threading
+from collections.abc import Iterator
+
+from autostream.errors import OfflineError
+from autostream.offline import detect, ge_core, standins
+
+logger = logging.getLogger(__name__)
+
+_lock = threading.RLock()
+_active = False
+
+#: What torch_npu prints at import, always, on a machine without CANN.
+_KNOWN_NOISE = "Warning: ASCEND_HOME_PATH environment variable is not set."
+_CORE = "torchair.core._torchair"
+#: The device that TorchAir is told it converts for. Its converters tell two architectures apart, this one and that of the 950;
+#: where they ask for the version of CANN, there is none, and they emit what every version understands.
+_DEVICE_NAME = "Ascend910B2"
+
+
+def activate() -> None:
+    """Make `torch_npu`, `torch.ops.npu`, `torchair` and `torch.ops.air` usable in this process. Idempotent and thread-safe.
+
+    Where CANN is present they are simply imported. Elsewhere stand-in libraries for CANN are built (once per wheel, about a
+    second) and loaded first; operator schemas, meta kernels and TorchAir's conversion are then the real ones, while nothing
+    can run on an NPU.
+
+    Raises:
+        OfflineError: what is missing, and what to do about it.
+    """
+    global _active
+    with _lock:
+        if _active:
+            return
+        detect.prepare_environment()
+        reason = detect.why_unavailable()
+        if reason:
+            raise OfflineError(reason)
+        try:
+            if detect.has_cann():
+                import torch_npu  # noqa: F401 (importing it registers the backend)
+            else:
+                _import_on_standins()
+            import torchair.scope._wait_tensor  # noqa: F401 (and the whole of TorchAir; this one TorchAir leaves for later)
+        except OfflineError:
+            raise
+        except Exception as error:  # whatever torch_npu's import runs into; the process is not usable for it any more
+            raise OfflineError(_explain(error)) from error
+        _active = True
+
+
+@contextlib.contextmanager
+def exclusive() -> Iterator[None]:
+    """Hold the host for one conversion: TorchAir keeps process-wide state. The same thread may enter again."""
+    with _lock:
+        yield
+
+
+def _import_on_standins() -> None:
+    import torch  # noqa: F401 (what torch provides is not stood in for)
+
+    package = detect.package_folder()
+    with _process_hooks_kept():
+        if package is not None and "torch_npu" not in sys.modules:
+            standins.preload(standins.build(package))
+            with _quiet_import():
+                import torch_npu  # noqa: F401
+        # Must be there before TorchAir's own modules import their native core.
+        native = sys.modules.setdefault(_CORE, ge_core.make_module())
+        from torchair import core
+        from torchair.core import _backend
+    vars(core).setdefault("_torchair", native)
+    # TorchAir asks the device for its index and its name, and there is none; nor is there an engine to finalise at exit.
+    _backend._cached_device_id = 0
+    sys.modules["torch_npu"].npu.get_device_name = lambda *_, **__: _DEVICE_NAME
+    atexit.unregister(_backend.finalize_graph_engine)
+
+
+@contextlib.contextmanager
+def _process_hooks_kept() -> Iterator[None]:
+    """Put back what the imports replace in the process: the handlers of SIGINT and SIGTERM, and the exception hook.
+
+    TorchAir's signal handler finalises the graph engine, then ignores the signal and sends it again: with no engine there is
+    nothing to finalise, and Ctrl-C would neither raise KeyboardInterrupt nor end the process. torch_npu's exception hook makes
+    the process print an NPU error at its end after any uncaught exception.
+    """
+    main = threading.current_thread() is threading.main_thread()  # only there are handlers set, by TorchAir and by us
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    exception_hook = sys.excepthook
+    try:
+        yield
+    finally:
+        sys.excepthook = exception_hook
+        for number, handler in handlers.items() if main else ():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
+@contextlib.contextmanager
+def _quiet_import() -> Iterator[None]:
+    """Drop the one line that torch_npu prints at import for want of CANN; pass on anything else.
+
+    An ASCEND_HOME_PATH that names no folder is hidden meanwhile: torch_npu would refuse to be imported.
+    """
+    printed = io.StringIO()
+    home = os.environ.pop("ASCEND_HOME_PATH", None)
+    try:
+        with contextlib.redirect_stdout(printed):
+            yield
+    finally:
+        if home is not None:
+            os.environ["ASCEND_HOME_PATH"] = home
+        sys.stdout.write("".join(line for line in printed.getvalue().splitlines(keepends=True) if line.strip() != _KNOWN_NOISE))
+
+
+def _explain(error: Exception) -> str:
+    first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
+    return (
+        f"torch_npu {detect.torch_npu_version()} could not be imported ({type(error).__name__}: {first_line}). "
+        f"If an earlier import of torch_npu failed in this process, start a new one with TORCH_DEVICE_BACKEND_AUTOLOAD=0 in its "
+        f"environment; else this pair of torch and torch_npu is not supported by the offline host."
+    )
