@@ -1,0 +1,24 @@
+"""What operators cost: chip files, the analytic model, tables of prices."""
+
+from autostream.cost.chip import Chip, chip_names, json_schema, load_chip
+from autostream.cost.detect import detect_chip
+from autostream.cost.model import FREE, Breakdown, Cost, CostModel, Machine, Resources, Tier
+from autostream.cost.roofline import RooflineModel
+from autostream.cost.table import TableModel
+
+__all__ = [
+    "FREE",
+    "Breakdown",
+    "Chip",
+    "Cost",
+    "CostModel",
+    "Machine",
+    "Resources",
+    "RooflineModel",
+    "TableModel",
+    "Tier",
+    "chip_names",
+    "detect_chip",
+    "json_schema",
+    "load_chip",
+]

@@ -1,0 +1,222 @@
+"""Chip description files: one YAML per SoC in `cost_models/`, or a user's own file of the same form."""
+
+from __future__ import annotations
+
+import functools
+import os
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, PrivateAttr
+
+from autostream.cost.datafile import Count, Positive, PositiveCount, Quantity, Section, Share, read
+from autostream.cost.model import Machine
+from autostream.errors import InputError, nearest
+
+#: The shipped files; a link beside the package's rooms, so that wheel, sdist and editable installs all reach them.
+_FOLDER = Path(__file__).resolve().parent.parent / "cost_models"
+
+
+class L2(Section):
+    """The cache all cores share."""
+
+    size_mib: Positive
+    #: Rate of all cube cores, and of all vector cores, on data that is in the cache.
+    aic_gb_per_s: Positive
+    aiv_gb_per_s: Positive
+    #: A working set up to this share of the cache is taken to be still there when the next operator reads it.
+    resident_share: Share
+
+
+class Hbm(Section):
+    """Device memory."""
+
+    size_gib: Positive
+    spec_gb_per_s: Positive
+    #: Share of the specified rate that cube and vector kernels achieve.
+    aic_efficiency: Share
+    aiv_efficiency: Share
+
+
+class CubeRate(Section):
+    """What the cube unit does with one data type."""
+
+    flop_per_cycle_per_core: Positive
+    #: Achieved share of that peak in large matrix products.
+    efficiency: Share
+    #: Added to the launch of every kernel of this type (scales, dequantisation).
+    extra_launch_us: Quantity
+
+
+class Cube(Section):
+    """Cube cores (AIC): tiling of a matrix product and rate by data type."""
+
+    #: Output tile one core works on at a time.
+    tile_m_elements: PositiveCount
+    tile_n_elements: PositiveCount
+    #: Shortest piece of the inner dimension worth giving to another core when tiles do not fill half of the chip.
+    split_k_elements: PositiveCount
+    l2_bytes_per_cycle_per_core: Positive
+    fp16: CubeRate
+    int8: CubeRate
+    fp32: CubeRate
+    hf32: CubeRate
+
+
+class Vector(Section):
+    """Vector cores (AIV)."""
+
+    bytes_per_cycle_per_core: Positive
+    #: Between memory and the unified buffer.
+    transfer_bytes_per_cycle_per_core: Positive
+    #: Bytes of the largest tensor that one block takes.
+    bytes_per_block: PositiveCount
+
+
+class Launch(Section):
+    """Launch and tail of one kernel inside its duration: base + full_chip x share of the cores used."""
+
+    base_us: Positive
+    full_chip_us: Quantity
+
+
+class Launches(Section):
+    """Launch cost by kind of kernel."""
+
+    aic: Launch
+    aiv: Launch
+    #: A mixed kernel pays the cube launch and this.
+    mix_extra_us: Quantity
+    #: An operator that runs on the host's or the chip's CPU cores.
+    host_us: Positive
+
+
+class Sync(Section):
+    """Synchronisation between streams."""
+
+    per_dependency_us: Quantity
+    #: Half-width of the relative error of `per_dependency_us`.
+    relative_error: Quantity
+
+
+class Collective(Section):
+    """Time of a collective = alpha + bytes / rate; bytes are those of the larger side on one rank (see `terms.comm_bytes`)."""
+
+    alpha_us: Positive
+    gb_per_s: Positive
+    #: Vector cores it holds, all at once, while it runs (0: it runs on the communication engine alone).
+    aiv_gang_cores: Count
+
+
+class Comm(Section):
+    """Communication by kind of collective."""
+
+    all_reduce: Collective
+    all_gather: Collective
+    reduce_scatter: Collective
+    all_to_all: Collective
+    broadcast: Collective
+    send_recv: Collective
+    #: Tokens to the ranks of their experts, and back.
+    dispatch: Collective
+    combine: Collective
+
+
+class RelativeError(Section):
+    """Half-width of the error a whole class of operators may share on this chip: systematic, not the scatter of one row."""
+
+    matmul: Quantity
+    conv: Quantity
+    attention: Quantity
+    elementwise: Quantity
+    vector: Quantity
+    comm: Quantity
+    unknown: Quantity
+
+
+class Chip(Section):
+    """One SoC. Every number carries its unit in its key, its source and how sure it is."""
+
+    name: str = Field(min_length=1)
+    #: Other names of chips these figures hold for; a leading "Ascend" never matters.
+    aliases: tuple[str, ...] = Field(default=(), strict=False)
+    #: The documents the numbers come from.
+    sources: tuple[str, ...] = Field(default=(), strict=False)
+    aic_cores: PositiveCount
+    aiv_cores: PositiveCount
+    clock_mhz: Positive
+    l2: L2
+    hbm: Hbm
+    cube: Cube
+    vector: Vector
+    launch: Launches
+    sync: Sync
+    comm: Comm
+    relative_error: RelativeError
+
+    _digest: str = PrivateAttr(default="")
+
+    @property
+    def digest(self) -> str:
+        """Hash of the file this chip was read from (empty if it was built in memory)."""
+        return self._digest
+
+    @property
+    def machine(self) -> Machine:
+        """What the scheduler and the simulator need to know of this chip."""
+        return Machine(
+            name=self.name,
+            aic=self.aic_cores.value,
+            aiv=self.aiv_cores.value,
+            sync=round(self.sync.per_dependency_us.value * 1000),
+            sync_error=self.sync.relative_error.value,
+        )
+
+
+def load_chip(name_or_path: str | os.PathLike[str]) -> Chip:
+    """Return a chip by name (case, aliases and a leading "Ascend" do not matter) or from a user's .yaml / .yml file.
+
+    Raises:
+        InputError: unknown name (with the nearest match and the list), or a file that cannot be read or breaks the schema
+            (with file, key and what is allowed).
+    """
+    if isinstance(name_or_path, os.PathLike) or str(name_or_path).lower().endswith((".yaml", ".yml")):
+        return _from_file(Path(name_or_path))
+    if not isinstance(name_or_path, str):
+        raise InputError(f"chip must be a name or the path of a .yaml file, not {type(name_or_path).__name__}")
+    chips = _shipped()
+    chip = chips.get(_plain(name_or_path))
+    if chip is None:
+        hint = nearest(_plain(name_or_path).upper(), [name.upper() for name in chips])
+        raise InputError(
+            f"unknown chip {name_or_path!r}{hint}; "
+            f"known chips: {', '.join(chip_names())}; or give the path of your own .yaml file"
+        )
+    return chip
+
+
+def chip_names() -> tuple[str, ...]:
+    """Return the names of the shipped chips, sorted; aliases are left out."""
+    return tuple(sorted({chip.name for chip in _shipped().values()}))
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a chip file."""
+    return Chip.model_json_schema()
+
+
+def _plain(name: str) -> str:
+    return name.strip().casefold().removeprefix("ascend")
+
+
+def _from_file(path: Path) -> Chip:
+    chip, digest = read(path, Chip)
+    chip._digest = digest
+    return chip
+
+
+@functools.cache
+def _shipped() -> dict[str, Chip]:
+    """Return every shipped chip under its plain name and aliases."""
+    chips = [_from_file(path) for path in sorted(_FOLDER.glob("*.yaml"))]
+    return {_plain(name): chip for chip in chips for name in (chip.name, *chip.aliases)}

@@ -1,0 +1,90 @@
+"""What a cost model answers: how long an operator takes, on what, and how sure that is. All times are integer nanoseconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from autostream.graph.model import Op
+
+
+class Tier(StrEnum):
+    """Where a prediction comes from, most trusted first."""
+
+    MEASURED = "measured"
+    SCALED = "scaled"
+    ANALYTIC = "analytic"
+    #: The operator table does not know the operator: a conservative guess from its bytes.
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Breakdown:
+    """The terms of the roofline, ns each. Duration = launch + the largest of the others."""
+
+    launch: int = 0
+    cube: int = 0
+    vector: int = 0
+    hbm: int = 0
+    l2: int = 0
+    comm: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """What an operator holds while it runs."""
+
+    #: Cube cores and vector cores, held exclusively.
+    aic: int = 0
+    aiv: int = 0
+    #: Share of the HBM bandwidth in thousandths (1000 = all of it); divisible among co-runners.
+    hbm: int = 0
+    #: 1 if it occupies the communication engine.
+    comm: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """A prediction for one operator."""
+
+    duration: int
+    breakdown: Breakdown
+    resources: Resources
+    tier: Tier
+    #: Relative half-width of the error band: the true time is taken to lie in duration * (1 - error) .. duration * (1 + error).
+    error: float
+
+
+#: What an operator without a task costs.
+FREE = Cost(duration=0, breakdown=Breakdown(), resources=Resources(), tier=Tier.MEASURED, error=0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """What the scheduler and the simulator need to know of a chip."""
+
+    name: str
+    aic: int
+    aiv: int
+    #: Cost of one cross-stream dependency, ns.
+    sync: int
+    #: Relative half-width of the error of `sync`.
+    sync_error: float
+
+
+class CostModel(Protocol):
+    """Anything that can price operators."""
+
+    @property
+    def machine(self) -> Machine:
+        """The chip the prices are for."""
+        ...
+
+    def estimate(self, op: Op) -> Cost:
+        """Return the cost of one operator; never raises for an operator it does not know (tier UNKNOWN)."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Return a stable text that changes whenever a price could change."""
+        ...

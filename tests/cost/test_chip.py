@@ -1,0 +1,200 @@
+"""The shipped chip files, finding them by name, and what a user's broken file says."""
+
+from __future__ import annotations
+
+import configparser
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from autostream.cost import chip_names, json_schema, load_chip
+from autostream.errors import InputError
+
+FOLDER = Path(__file__).resolve().parents[2] / "cost_models"
+INI = Path(__file__).resolve().parents[3] / "shared" / "data" / "platform_config"
+
+
+def numbers(data: Any, path: str = "") -> list[tuple[str, dict[str, Any]]]:
+    """Return every {value: ...} mapping of a file with the path of its key."""
+    if not isinstance(data, dict):
+        return []
+    if "value" in data:
+        return [(path, data)]
+    return [found for key, value in data.items() for found in numbers(value, f"{path}.{key}" if path else str(key))]
+
+
+@pytest.fixture
+def good() -> dict[str, Any]:
+    data: dict[str, Any] = yaml.safe_load((FOLDER / "910B2.yaml").read_text(encoding="utf-8"))
+    return copy.deepcopy(data)
+
+
+def broken(tmp_path: Path, data: Any) -> str:
+    file = tmp_path / "mine.yaml"
+    file.write_text(data if isinstance(data, str) else yaml.safe_dump(data), encoding="utf-8")
+    with pytest.raises(InputError) as caught:
+        load_chip(file)
+    assert str(file) in str(caught.value)
+    return str(caught.value)
+
+
+def test_the_required_chips_are_shipped() -> None:
+    assert set(chip_names()) == {path.stem for path in FOLDER.glob("*.yaml")}
+    assert {"910B1", "910B2", "910B3", "910B4", "310P1", "310P3"} <= set(chip_names())
+    for name in ("910_9391", "910_9392", "910_9381", "910_9382", "910_9372", "910_9362"):
+        assert load_chip(name).machine.aic in (20, 24)
+
+
+@pytest.mark.parametrize("path", sorted(FOLDER.glob("*.yaml")), ids=lambda path: path.stem)
+def test_a_shipped_file_validates_and_sources_every_number(path: Path) -> None:
+    chip = load_chip(path)
+    assert chip.name == path.stem
+    found = numbers(yaml.safe_load(path.read_text(encoding="utf-8")))
+    assert len(found) > 50
+    units = ("_cores", "_mhz", "_mib", "_gib", "gb_per_s", "_us", "_elements", "_per_core", "_per_block", "_share")
+    for key, number in found:
+        leaf = key.split(".")[-1]
+        # Ratios have no unit: efficiencies and relative errors say so in their own or their section's name.
+        assert leaf.endswith(units) or "efficiency" in leaf or "relative_error" in key, key
+        assert number["confidence"] in "SLU" and number["source"] in chip.sources, key
+        assert not number["source"].startswith(("/", "~", ".")), key
+
+
+def test_aliases_lead_to_one_chip_each() -> None:
+    owners: dict[str, str] = {}
+    for name in chip_names():
+        for alias in (name, *load_chip(name).aliases):
+            assert alias.casefold() not in owners, alias
+            owners[alias.casefold()] = name
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("910B2", "910B2"),
+        ("910b2", "910B2"),
+        ("Ascend910B2", "910B2"),
+        ("ascend910B2C", "910B2"),
+        (" 910B3 ", "910B3"),
+        ("310P", "310P3"),
+        ("Ascend910_9392", "910_9391"),
+    ],
+)
+def test_names_are_found_in_any_spelling(given: str, name: str) -> None:
+    assert load_chip(given).name == name
+
+
+def test_an_unknown_name_gets_the_nearest_and_the_list() -> None:
+    with pytest.raises(InputError, match=r"'910B22'.*did you mean '910B2'.*310P1, 310P3, 910B1.*\.yaml"):
+        load_chip("910B22")
+    with pytest.raises(InputError, match="unknown chip ''"):
+        load_chip("")
+    with pytest.raises(InputError, match="not int"):
+        load_chip(910)  # type: ignore[arg-type]
+
+
+def test_the_machine_carries_the_sync_cost_of_the_file() -> None:
+    chip = load_chip("910B2")
+    machine = chip.machine
+    assert (machine.name, machine.aic, machine.aiv) == ("910B2", 24, 48)
+    assert machine.sync == 450
+    assert machine.sync_error == chip.sync.relative_error.value
+
+
+def test_a_users_file_works_and_its_digest_follows_its_content(tmp_path: Path, good: dict[str, Any]) -> None:
+    file = tmp_path / "mine.yml"
+    file.write_text(yaml.safe_dump(good), encoding="utf-8")
+    first = load_chip(str(file))
+    assert first.machine == load_chip("910B2").machine
+    assert load_chip(file).digest == first.digest
+    good["aic_cores"]["value"] = 12
+    file.write_text(yaml.safe_dump(good), encoding="utf-8")
+    second = load_chip(file)
+    assert second.machine.aic == 12
+    assert second.digest != first.digest
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"nowhere\.yaml: cannot be read"):
+        load_chip(tmp_path / "nowhere.yaml")
+    with pytest.raises(InputError, match="cannot be read"):
+        load_chip(tmp_path)
+
+
+def test_a_misspelt_key_gets_the_nearest(tmp_path: Path, good: dict[str, Any]) -> None:
+    good["clock_mzh"] = good.pop("clock_mhz")
+    text = broken(tmp_path, good)
+    assert "missing key 'clock_mhz'" in text
+    assert "unknown key 'clock_mzh' (did you mean 'clock_mhz'?); allowed: name, " in text
+
+
+def test_a_misspelt_key_deep_inside_gets_the_keys_of_its_place(tmp_path: Path, good: dict[str, Any]) -> None:
+    good["cube"]["int8"]["extra_lunch_us"] = good["cube"]["int8"].pop("extra_launch_us")
+    text = broken(tmp_path, good)
+    assert "unknown key 'cube.int8.extra_lunch_us' (did you mean 'extra_launch_us'?)" in text
+    assert "allowed: flop_per_cycle_per_core, efficiency, extra_launch_us" in text
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("value", -1, "greater than 0"),
+        ("value", "1800", "number"),
+        ("value", True, "number"),
+        ("value", float("nan"), "finite"),
+        ("confidence", "X", "'S', 'L' or 'U'"),
+        ("source", "", "at least 1 character"),
+    ],
+)
+def test_a_bad_value_says_what_is_allowed(tmp_path: Path, good: dict[str, Any], key: str, value: Any, said: str) -> None:
+    good["clock_mhz"][key] = value
+    text = broken(tmp_path, good)
+    assert f"'clock_mhz.{key}'" in text
+    assert said in text
+
+
+def test_a_bare_number_is_told_to_carry_a_source(tmp_path: Path, good: dict[str, Any]) -> None:
+    good["clock_mhz"] = 1800
+    assert "key 'clock_mhz' must be a mapping with value, source, confidence, note, not int 1800" in broken(tmp_path, good)
+
+
+def test_an_efficiency_above_one_is_refused(tmp_path: Path, good: dict[str, Any]) -> None:
+    good["hbm"]["aic_efficiency"]["value"] = 1.2
+    assert "less than or equal to 1" in broken(tmp_path, good)
+
+
+@pytest.mark.parametrize("text", ["", "- a\n- b\n", "just text", "a: [1,\n", "\tname: x\n"])
+def test_a_file_that_is_no_chip_is_refused(tmp_path: Path, text: str) -> None:
+    said = broken(tmp_path, text)
+    assert "mapping" in said or "not valid YAML" in said
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "chip.yaml"
+    file.write_bytes(b"\xff\xfe\x00name")
+    with pytest.raises(InputError, match="not UTF-8"):
+        load_chip(file)
+
+
+def test_the_json_schema_describes_the_file() -> None:
+    schema = json_schema()
+    assert schema["additionalProperties"] is False
+    assert set(schema["properties"]) >= {"name", "aic_cores", "clock_mhz", "comm", "relative_error"}
+    assert "clock_mhz" in schema["required"] and "aliases" not in schema["required"]
+
+
+@pytest.mark.skipif(not INI.is_dir(), reason="the CANN platform_config copies are not on this machine")
+@pytest.mark.parametrize("name", [n for chip in chip_names() for n in (chip, *load_chip(chip).aliases) if n != "310P"])
+def test_cores_clock_and_cache_agree_with_the_ini(name: str) -> None:
+    ini = configparser.ConfigParser(strict=False, allow_no_value=True)
+    assert ini.read(INI / f"Ascend{name}.ini", encoding="utf-8")
+    soc, chip = ini["SoCInfo"], load_chip(name)
+    assert chip.aic_cores.value == int(soc.get("cube_core_cnt") or soc["ai_core_cnt"])
+    assert chip.aiv_cores.value == int(soc["vector_core_cnt"])
+    assert chip.clock_mhz.value == float(ini["AICoreSpec"]["cube_freq"])
+    assert chip.l2.size_mib.value * 2**20 == float(soc["l2_size"])
+    if soc.get("memory_size"):
+        assert chip.hbm.size_gib.value == pytest.approx(int(soc["memory_size"]) / 2**30, rel=1e-3)
