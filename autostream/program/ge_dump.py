@@ -1,0 +1,230 @@
+"""Load the operators of an Ascend IR graph from any of the forms it is kept in.
+
+- bytes: a serialised GraphDef;
+- text: a GraphDef in protobuf text form, ``name: ... op { name: type: input: attr { } ... }``;
+- pbtxt: TorchAir's graph dump, ``node { name: op: input: attr { } }``, with control inputs spelled ``^name``, every attribute
+  value the text form of a protobuf value, and ports as attributes ``[i]name`` and ``[o]name``.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import text_format
+from google.protobuf.message import DecodeError, Message
+
+from autostream.errors import InputError
+from autostream.program.ge_proto import message
+
+logger = logging.getLogger(__name__)
+
+_LABEL = "_user_stream_label"
+_FX_NAME = "_fx_tensor_name"
+_EXPECTED = "expected an Ascend IR graph: a serialised GraphDef, its text form ('op {') or a TorchAir graph dump ('node {')"
+#: A text form starts, after comments, with a field of its top-level message.
+_TEXT = re.compile(r"(?:\s+|#[^\n]*\n)*(node|name|op|attr|input|output|version)\s*[:{]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeInput:
+    """One input of an operator: output `index` of the operator `producer`."""
+
+    producer: str
+    index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeOp:
+    """One operator of an Ascend IR graph, free of protobuf.
+
+    `inputs` has one entry per input port (None where an optional one is not fed), `controls` the operators waited for.
+    """
+
+    name: str
+    type: str
+    label: str | None
+    inputs: tuple[GeInput | None, ...]
+    controls: tuple[str, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    #: FX value each output is, as ``"node.position"``; empty where it is none.
+    fx_values: tuple[str, ...] = ()
+
+    @property
+    def fx_node(self) -> str:
+        """FX node whose value the operator produces, empty if it produces none."""
+        return next((value.split(".", 1)[0] for value in self.fx_values if value), "")
+
+
+def load_ops(source: bytes | str | Path) -> tuple[GeOp, ...]:
+    """Return the operators of a graph in listing order.
+
+    Args:
+        source: the graph itself as bytes or text, or the path of a file that holds either. A str without a line break or a
+            brace is a path.
+
+    Raises:
+        InputError: the file cannot be read, or it holds no Ascend IR; names the source and the parser's complaint.
+    """
+    where, data = _read(source)
+    text = _as_text(data)
+    if text is None:
+        return _ops(_parse_binary(data if isinstance(data, bytes) else data.encode(), where), where)
+    if text[1] == "node":
+        return _dump_ops(_parse_text(text[0], "DumpGraph", where), where)
+    return _ops(_parse_text(text[0], "GraphDef", where), where)
+
+
+def _read(source: bytes | str | Path) -> tuple[str, bytes | str]:
+    if isinstance(source, bytes):
+        return "the given bytes", source
+    if isinstance(source, str) and ("\n" in source or "{" in source):
+        return "the given text", source
+    if not isinstance(source, (str, Path)):
+        raise InputError(f"an Ascend IR graph must be bytes, text or a path, not {type(source).__name__}")
+    try:
+        return f"{str(source)!r}", Path(source).read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {str(source)!r}: {error.strerror or error}") from error
+
+
+def _as_text(data: bytes | str) -> tuple[str, str] | None:
+    """Return the text and its first field if `data` is one of the text forms, else None."""
+    if isinstance(data, bytes):
+        try:
+            data = data.decode()
+        except UnicodeDecodeError:
+            return None
+    match = _TEXT.match(data)
+    return (data, match[1]) if match else None
+
+
+def _parse_binary(data: bytes, where: str) -> Any:
+    try:
+        graph = message("GraphDef").FromString(data)
+    except DecodeError as error:
+        raise InputError(f"{where} is not an Ascend IR graph ({error}); {_EXPECTED}") from error
+    return graph
+
+
+def _parse_text(text: str, kind: str, where: str) -> Any:
+    try:
+        return _from_text(text, kind)
+    except text_format.ParseError as error:
+        raise InputError(f"{where} is not an Ascend IR graph: the parser stopped at {error}; {_EXPECTED}") from error
+
+
+def _from_text(text: str, kind: str) -> Message:
+    parsed: Message = text_format.Parse(text, message(kind)(), allow_unknown_field=True)
+    return parsed
+
+
+def _ops(graph: Any, where: str) -> tuple[GeOp, ...]:
+    return _checked([_op(op) for op in graph.op], where)
+
+
+def _op(op: Any) -> GeOp:
+    data, controls = _split_inputs(op.input)
+    return GeOp(
+        name=op.name,
+        type=op.type,
+        label=_label(op.attr[_LABEL]) if _LABEL in op.attr else None,
+        inputs=data,
+        controls=controls,
+        input_names=_ports(op.attr, "input", op.input_desc),
+        output_names=_ports(op.attr, "output", op.output_desc),
+        fx_values=tuple(_fx_value(desc) for desc in op.output_desc),
+    )
+
+
+def _ports(attrs: Any, side: str, descs: Sequence[Any]) -> tuple[str, ...]:
+    """Return the port names; a graph that GE has written keeps them only in a pair of attributes (name and index)."""
+    if any(desc.name for desc in descs) or f"_{side}_name_key" not in attrs:
+        return tuple(desc.name for desc in descs)
+    names = [""] * len(descs)
+    for name, index in zip(attrs[f"_{side}_name_key"].list.s, attrs[f"_{side}_name_value"].list.i, strict=False):
+        if 0 <= index < len(names):
+            names[index] = name.decode(errors="replace")
+    return tuple(names)
+
+
+def _dump_ops(graph: Any, where: str) -> tuple[GeOp, ...]:
+    return _checked([_dump_op(node, where) for node in graph.node], where)
+
+
+def _dump_op(node: Any, where: str) -> GeOp:
+    def value(attr: Any, kind: str) -> Any:
+        try:
+            return _from_text(attr.value.s.decode(errors="replace"), kind)
+        except text_format.ParseError as error:
+            raise InputError(
+                f"{where}: attribute {attr.key!r} of node {node.name!r} is not the text of a protobuf value: "
+                f"the parser stopped at {error}; {_EXPECTED}"
+            ) from error
+
+    inputs = [f"{entry[1:]}:-1" if entry.startswith("^") else entry for entry in node.input]
+    data, controls = _split_inputs(inputs)
+    attrs = {attr.key: attr for attr in node.attr}
+    return GeOp(
+        name=node.name,
+        type=node.op,
+        label=_label(value(attrs[_LABEL], "AttrDef")) if _LABEL in attrs else None,
+        inputs=data,
+        controls=controls,
+        input_names=tuple(attr.key[3:] for attr in node.attr if attr.key.startswith("[i]")),
+        output_names=tuple(attr.key[3:] for attr in node.attr if attr.key.startswith("[o]")),
+        fx_values=tuple(_fx_value(value(attr, "TensorDescriptor")) for attr in node.attr if attr.key.startswith("[o]")),
+    )
+
+
+def _label(attr: Any) -> str | None:
+    return attr.s.decode(errors="replace") or None
+
+
+def _fx_value(desc: Any) -> str:
+    """Return ``add_1.0`` for an output that TorchAir has named ``add_1-aten.add.Tensor.OUTPUT.0``."""
+    if _FX_NAME not in desc.attr:
+        return ""
+    name: str = desc.attr[_FX_NAME].s.decode(errors="replace")
+    node, _, rest = name.partition("-")
+    return f"{node}.{rest.rpartition('.OUTPUT.')[2] or '0'}" if node else ""
+
+
+def _split_inputs(entries: Iterable[str]) -> tuple[tuple[GeInput | None, ...], tuple[str, ...]]:
+    """Separate ``name:index`` (data), ``name:-1`` (control) and the empty string (an optional input that is not fed)."""
+    data: list[GeInput | None] = []
+    controls: list[str] = []
+    for entry in entries:
+        producer, _, index = entry.rpartition(":")
+        if not entry:
+            data.append(None)
+        elif index == "-1":
+            controls.append(producer)
+        elif producer and index.isdecimal():
+            data.append(GeInput(producer=producer, index=int(index)))
+        else:
+            data.append(GeInput(producer=entry, index=0))
+    return tuple(data), tuple(dict.fromkeys(controls))
+
+
+def _checked(ops: list[GeOp], where: str) -> tuple[GeOp, ...]:
+    if not ops:
+        raise InputError(f"{where} holds no operator; {_EXPECTED}")
+    names: set[str] = set()
+    for op in ops:
+        if not op.name or not op.type:
+            raise InputError(f"{where}: operator {len(names)} has no {'name' if not op.name else 'type'}; {_EXPECTED}")
+        if op.name in names:
+            raise InputError(f"{where}: two operators are called {op.name!r}")
+        names.add(op.name)
+    for op in ops:
+        for source in op.inputs:
+            if source is not None and source.producer not in names:
+                raise InputError(f"{where}: {op.name!r} reads {source.producer}:{source.index}, which no operator produces")
+    logger.debug("%s: %d operators", where, len(ops))
+    return tuple(ops)

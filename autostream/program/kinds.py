@@ -1,0 +1,94 @@
+"""What an operator type means for a program: whether it has a task, shares memory, communicates. See ge_ops.yaml."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.resources import files
+
+import yaml
+
+#: Stream of unlabelled work, and of unlabelled collectives (the same names as in `autostream.schedule.problem`).
+DEFAULT = "default"
+HCCL = "hccl"
+
+
+@dataclass(frozen=True, slots=True)
+class Patterns:
+    """A set of operator types; an entry that ends in ``*`` is a prefix."""
+
+    exact: frozenset[str]
+    prefixes: tuple[str, ...]
+
+    @classmethod
+    def of(cls, entries: Iterable[str]) -> Patterns:
+        """Return the patterns of a list of entries."""
+        entries = tuple(entries)
+        return cls(
+            exact=frozenset(entry for entry in entries if not entry.endswith("*")),
+            prefixes=tuple(entry[:-1] for entry in entries if entry.endswith("*")),
+        )
+
+    def __contains__(self, kind: str) -> bool:
+        return kind in self.exact or kind.startswith(self.prefixes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kinds:
+    """The tables of ge_ops.yaml."""
+
+    no_task: Patterns
+    constants: Patterns
+    folded: Patterns
+    views: Patterns
+    may_alias: Patterns
+    overwrites: Patterns
+    sinks: Patterns
+    hccl: Patterns
+    collectives: Patterns
+    fx_deferred: Patterns
+    fx_no_task: Patterns
+    fx_nothing: Patterns
+    vanishing: Patterns
+
+
+@functools.cache
+def kinds() -> Kinds:
+    """Return the tables, read once per process."""
+    data = yaml.safe_load(files("autostream.program").joinpath("ge_ops.yaml").read_text(encoding="utf-8"))
+    collectives, fx = data["collectives"], data["fx"]
+    return Kinds(
+        no_task=Patterns.of(data["no_task"]),
+        constants=Patterns.of(data["constants"]),
+        folded=Patterns.of(data["folded"]),
+        views=Patterns.of(data["views"]),
+        may_alias=Patterns.of(data["may_alias"]),
+        overwrites=Patterns.of(data["overwrites"]),
+        sinks=Patterns.of(data["sinks"]),
+        hccl=Patterns.of(collectives["hccl"]),
+        collectives=Patterns.of(entry for entries in collectives.values() for entry in entries),
+        fx_deferred=Patterns.of(fx["deferred"]),
+        fx_no_task=Patterns.of(fx["no_task"]),
+        fx_nothing=Patterns.of(fx["nothing"]),
+        vanishing=Patterns.of([*data["may_alias"], *fx["identity"]]),
+    )
+
+
+def ge_stream(op_type: str, label: str | None) -> str | None:
+    """Return the stream GE runs an operator of the Ascend IR on, or None if it emits no task."""
+    if op_type in kinds().no_task:
+        return None
+    if label:
+        return label
+    return HCCL if op_type in kinds().hccl else DEFAULT
+
+
+def may_vanish(kind: str) -> bool:
+    """True for an operator (GE type or FX target) that GE may remove, handing its waits on to its consumers."""
+    return kind in kinds().vanishing
+
+
+def is_collective(kind: str) -> bool:
+    """True for an operator (GE type or FX target) that communicates with other ranks."""
+    return kind in kinds().collectives

@@ -1,0 +1,123 @@
+"""A multi-stream program as read back from an emitted graph: what will run, not what was planned."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Semantics(StrEnum):
+    """What the backend orders by itself."""
+
+    #: GE: every data or control edge between tasks is synchronised by an event the engine inserts.
+    GE = "ge"
+    #: Capture modes: only explicit events order streams; a data edge orders nothing.
+    CAPTURE = "capture"
+
+
+class EdgeKind(StrEnum):
+    """How one step is made to wait for another."""
+
+    DATA = "data"
+    CONTROL = "control"
+    EVENT = "event"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One node of the program.
+
+    `stream` is None for what occupies no stream (Const, Data, views that GE drops): it passes data on but can neither wait nor
+    be waited for. `reads` and `writes` name storages. `source` is the FX node it came from (its own name in an FX program, may
+    be empty in a dump).
+    """
+
+    name: str
+    kind: str
+    stream: str | None
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    source: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Edge:
+    """`after` waits for `before`."""
+
+    before: str
+    after: str
+    kind: EdgeKind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lost:
+    """A synchronisation that was written but orders nothing, found while reading."""
+
+    kind: str
+    step: str
+    explanation: str
+    #: The step that was to be waited for, if known.
+    before: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamProgram:
+    """Steps in emission order, and the edges between them."""
+
+    semantics: Semantics
+    steps: tuple[Step, ...]
+    edges: tuple[Edge, ...]
+    #: True if steps of one stream run in emission order (GE: StableRDFS); False if the backend may re-sort independent steps.
+    in_order: bool
+    lost: tuple[Lost, ...] = ()
+
+    def streams(self) -> Mapping[str, tuple[Step, ...]]:
+        """Return the steps of each stream in emission order; steps without a stream are left out."""
+        lanes: dict[str, list[Step]] = {}
+        for step in self.steps:
+            if step.stream is not None:
+                lanes.setdefault(step.stream, []).append(step)
+        return {name: tuple(lane) for name, lane in lanes.items()}
+
+
+class Severity(StrEnum):
+    """How bad a finding is: an error makes `check` fail."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """Something the verifier has to say."""
+
+    #: ``race``, ``lost-sync``, ``wait-on-const``, ``deadlock``, ``unpaired-scope``, ``order-lost``, ``order-unproven``,
+    #: ``unordered-collectives``, ``unjoined-stream``, ``relies-on-sort``.
+    kind: str
+    severity: Severity
+    steps: tuple[str, ...]
+    streams: tuple[str, ...]
+    explanation: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """When one step ran in a simulation, ns."""
+
+    step: str
+    stream: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timeline:
+    """A simulated run: slots ordered by (start, emission order)."""
+
+    slots: tuple[Slot, ...]
+    makespan: int
+    #: Cross-stream dependencies that were charged.
+    crossings: int

@@ -1,0 +1,67 @@
+"""The stack of TorchAir scopes while a graph is walked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from torch import fx
+
+from autostream.program.model import Lost
+
+_ENTER = "air.scope_enter.default"
+_LABEL = "_user_stream_label"
+#: A scope with these attributes alone does not change how views convert.
+_SUPER_KERNEL = frozenset({"_super_kernel_scope", "_super_kernel_options"})
+
+
+class Scopes:
+    """Open scopes, outermost first.
+
+    Args:
+        outermost: True if records and waits are kept per outermost label (TorchAir's GE mode), False if per innermost.
+    """
+
+    def __init__(self, *, outermost: bool) -> None:
+        self._outermost = outermost
+        self._open: list[tuple[str, dict[str, str]]] = []
+
+    def visit(self, node: fx.Node, target: str) -> Iterator[Lost]:
+        """Enter or leave a scope; yield a complaint about an exit without a scope."""
+        if target == _ENTER:
+            keys = node.args[0] if node.args else node.kwargs.get("keys")
+            values = node.args[1] if len(node.args) > 1 else node.kwargs.get("values")
+            self._open.append((node.name, dict(zip(_strings(keys), _strings(values), strict=False))))
+        elif self._open:
+            self._open.pop()
+        else:
+            yield Lost(kind="unpaired-scope", step=node.name, explanation=f"{node.name!r} closes a scope and none is open")
+
+    def unclosed(self) -> Iterator[Lost]:
+        """Yield a complaint about every scope that is still open at the end."""
+        for name, _ in self._open:
+            yield Lost(kind="unpaired-scope", step=name, explanation=f"{name!r} opens a scope that is never closed")
+
+    @property
+    def label(self) -> str | None:
+        """Stream label an operator gets here: that of the innermost scope that has one."""
+        return self._labels()[-1] if self._labels() else None
+
+    @property
+    def key(self) -> str | None:
+        """Under which label records and waits are kept here."""
+        labels = self._labels()
+        if not labels:
+            return None
+        return labels[0] if self._outermost else labels[-1]
+
+    @property
+    def inside(self) -> bool:
+        """True if some scope is open that makes views convert to operators of their own."""
+        return any(key not in _SUPER_KERNEL for _, attributes in self._open for key in attributes)
+
+    def _labels(self) -> list[str]:
+        return [attributes[_LABEL] for _, attributes in self._open if attributes.get(_LABEL)]
+
+
+def _strings(values: object) -> list[str]:
+    return [str(value) for value in values] if isinstance(values, (list, tuple)) else []

@@ -1,0 +1,252 @@
+"""Prove a program safe, or say what is wrong with it: a pipeline of checks over one happens-before relation.
+
+To add a check, write a function from `Evidence` to findings and name it in `_CHECKS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+
+from autostream.graph.model import Why
+from autostream.program.happens import HappensBefore, keeps_stream_order
+from autostream.program.kinds import DEFAULT, HCCL, is_collective
+from autostream.program.model import EdgeKind, Finding, Lost, Semantics, Severity, Step, StreamProgram
+from autostream.program.order import find_cycle, order_of, predecessors
+from autostream.program.races import conflict, races
+
+#: (before, after, reason): names of FX nodes; the first must have ended when the second starts.
+Required = Iterable[tuple[str, str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the checks look at."""
+
+    program: StreamProgram
+    #: What always holds.
+    certain: HappensBefore
+    #: What holds if the backend also keeps the order in which one stream's steps were emitted.
+    emitted: HappensBefore
+    required: tuple[tuple[str, str, str], ...]
+
+
+def verify(program: StreamProgram, required: Required = ()) -> tuple[Finding, ...]:
+    """Return everything that is wrong or doubtful, in a fixed order; no finding of severity ERROR means proved.
+
+    Args:
+        program: what was read back from a graph.
+        required: orders that must hold beside the storage hazards that the program itself shows, by FX node. The reason is
+            one or more values of `Why`, joined by ``+``.
+    """
+    order = order_of(program)
+    keeps = keeps_stream_order(program)
+    cycle = [order.names[i] for i in find_cycle(predecessors(order, stream_order=keeps))]
+    if cycle:
+        return (_deadlock(program, cycle), *(_lost_finding(program, lost, None) for lost in program.lost))
+    certain = HappensBefore(order, stream_order=keeps)
+    # Emission against the edges: the backend must re-sort, so nothing more can be read from the emission order.
+    consistent = keeps or not find_cycle(predecessors(order, stream_order=True))
+    emitted = HappensBefore(order, stream_order=True) if consistent and not keeps else certain
+    evidence = Evidence(program=program, certain=certain, emitted=emitted, required=tuple(required))
+    return tuple(finding for check in _CHECKS for finding in check(evidence))
+
+
+def _deadlock(program: StreamProgram, cycle: list[str]) -> Finding:
+    by_name = {step.name: step for step in program.steps}
+    return Finding(
+        kind="deadlock",
+        severity=Severity.ERROR,
+        steps=tuple(cycle),
+        streams=_streams(by_name[name] for name in cycle),
+        explanation=f"these steps wait for each other: {' -> '.join((*cycle, cycle[0]))}",
+        remedy="drop one of the waits between them, or emit the steps of one stream in the order of the waits",
+    )
+
+
+# -- lost synchronisation -------------------------------------------------------------------------------------------------
+
+#: Nothing was there to be waited for, or nobody waits: no order is missed.
+_HARMLESS = frozenset({"wait-on-input", "unused-record"})
+_OWN_KIND = frozenset({"wait-on-const", "unpaired-scope"})
+_REMEDIES = {
+    "wait-on-const": "put torch.ops.air.wait_tensor on an input of the operator, or wait before one that emits its task first",
+    "wait-on-view": "write the wait directly before an operator with a task, after its views",
+    "wait-on-copy": "write the wait before the operator that computes the value that is copied",
+    "record-after-view": "wait for the tensor of the operator behind the view",
+    "trailing-wait": "write the wait before the operator that must wait, inside the same scope",
+    "empty-record": "write the record after the operator to wait for, inside the same scope",
+    "empty-wait": "give the wait the record or the tensor to wait for",
+    "dangling-wait": "wait for an operator that stays in the graph",
+    "wait-on-input": "drop the wait: a graph input is there from the start",
+    "unused-record": "drop the record, or wait for it",
+    "unpaired-scope": "pair every scope_enter with one scope_exit",
+}
+
+
+def _lost(evidence: Evidence) -> Iterator[Finding]:
+    for lost in evidence.program.lost:
+        yield _lost_finding(evidence.program, lost, evidence.certain)
+
+
+def _lost_finding(program: StreamProgram, lost: Lost, certain: HappensBefore | None) -> Finding:
+    severity = Severity.WARNING if lost.kind in _HARMLESS else Severity.ERROR
+    explanation = lost.explanation
+    if severity is Severity.ERROR and certain is not None and _holds_anyway(program, lost, certain):
+        severity = Severity.NOTE
+        explanation += "; the order it asks for holds by other means"
+    by_name = {step.name: step for step in program.steps}
+    return Finding(
+        kind=lost.kind if lost.kind in _OWN_KIND else "lost-sync",
+        severity=severity,
+        steps=tuple(name for name in (lost.before, lost.step) if name),
+        streams=_streams(by_name[name] for name in (lost.before, lost.step) if name in by_name),
+        explanation=explanation,
+        remedy=_REMEDIES.get(lost.kind, ""),
+    )
+
+
+def _holds_anyway(program: StreamProgram, lost: Lost, certain: HappensBefore) -> bool:
+    """True if the operator the wait was written for comes after the awaited one without it."""
+    waiting = _waiting(program, lost.step)
+    return bool(waiting) and all(certain.before(lost.before, step.name) for step in waiting)
+
+
+def _waiting(program: StreamProgram, landed: str) -> tuple[Step, ...]:
+    """Return the tasks a wait that landed on `landed` was written for: those that get its value, through views or directly."""
+    steps = {step.name: step for step in program.steps}
+    waiting: dict[str, Step] = {}
+    stack, seen = [landed], {landed}
+    while stack:
+        current = stack.pop()
+        for after in (edge.after for edge in program.edges if edge.before == current and edge.kind is EdgeKind.DATA):
+            if steps[after].stream is not None:
+                waiting[after] = steps[after]
+            elif after not in seen:
+                seen.add(after)
+                stack.append(after)
+    return tuple(waiting.values())
+
+
+# -- hazards and required orders ------------------------------------------------------------------------------------------
+
+
+def _races(evidence: Evidence) -> Iterator[Finding]:
+    yield from races(evidence.program, evidence.certain, evidence.emitted)
+
+
+def _required(evidence: Evidence) -> Iterator[Finding]:
+    tasks: dict[str, list[Step]] = {}
+    for step in evidence.program.steps:
+        if step.stream is not None:
+            tasks.setdefault(step.source, []).append(step)
+    unproven: list[str] = []
+    failed: dict[tuple[str, tuple[str, ...]], list[tuple[Step, Step, str]]] = {}
+    for before, after, reason in evidence.required:
+        if before not in tasks or after not in tasks:
+            unproven.append(f"{before} -> {after}")
+            continue
+        pair = _unordered(evidence, tasks[before], tasks[after], reason)
+        if pair is not None:
+            kind = "relies-on-sort" if evidence.emitted.before(pair[0].name, pair[1].name) else "order-lost"
+            failed.setdefault((kind, _streams(pair)), []).append((*pair, f"{before!r} before {after!r} ({reason})"))
+    for (kind, _), pairs in failed.items():
+        yield _order_finding(kind, pairs)
+    if unproven:
+        yield Finding(
+            kind="order-unproven",
+            severity=Severity.NOTE,
+            steps=(),
+            streams=(),
+            explanation=f"{len(unproven)} required order(s) name an operator without a task here, the first: {unproven[0]}",
+            remedy="",
+        )
+
+
+def _unordered(evidence: Evidence, befores: list[Step], afters: list[Step], reason: str) -> tuple[Step, Step] | None:
+    """Return a task of one operator that must come before one of another and need not, the least ordered such pair.
+
+    Tasks that touch the same memory are held to the order. If none do, the last task of each stands for its operator; but a
+    value may flow from any task of the first (one of several results) through a view that is a task of its own. Of two
+    collectives the communication is meant.
+    """
+    if any(is_collective(step.kind) for step in befores) and any(is_collective(step.kind) for step in afters):
+        befores = [step for step in befores if is_collective(step.kind)]
+        afters = [step for step in afters if is_collective(step.kind)]
+    pairs = [(b, a) for b in befores for a in afters if conflict(b, a)]
+    if not pairs and reason == Why.DATA and any(evidence.certain.before(step.name, afters[-1].name) for step in befores):
+        return None
+    pairs = pairs or [(befores[-1], afters[-1])]
+    lost = [(b, a) for b, a in pairs if not evidence.certain.before(b.name, a.name)]
+    unordered = (pair for pair in lost if not evidence.emitted.before(pair[0].name, pair[1].name))
+    return next(unordered, lost[0] if lost else None)
+
+
+def _order_finding(kind: str, pairs: list[tuple[Step, Step, str]]) -> Finding:
+    before, after, what = pairs[0]
+    more = f" (and {len(pairs) - 1} more order(s) between these streams)" if len(pairs) > 1 else ""
+    relies = kind == "relies-on-sort"
+    fault = "holds only by the order of emission, which the engine may change" if relies else "is not kept by any edge"
+    return Finding(
+        kind=kind,
+        severity=Severity.WARNING if relies else Severity.ERROR,
+        steps=(before.name, after.name),
+        streams=_streams((before, after)),
+        explanation=f"{what} {fault}{more}",
+        remedy=f"make {after.name!r} wait for {before.name!r}",
+    )
+
+
+# -- collectives and joins ------------------------------------------------------------------------------------------------
+
+
+def _collectives(evidence: Evidence) -> Iterator[Finding]:
+    """Collectives must come in one order, or ranks may meet them in different ones: check neighbours in a linear extension."""
+    by_name = {step.name: step for step in evidence.program.steps}
+    found = [step for name in evidence.certain.sequence if _communicates(step := by_name[name])]
+    doubtful = [(one, two) for one, two in pairwise(found) if not evidence.certain.before(one.name, two.name)]
+    for severity in (Severity.ERROR, Severity.WARNING):
+        pairs = [(one, two) for one, two in doubtful if (one.stream == two.stream) == (severity is Severity.WARNING)]
+        if not pairs:
+            continue
+        one, two = pairs[0]
+        yield Finding(
+            kind="unordered-collectives",
+            severity=severity,
+            steps=(one.name, two.name),
+            streams=_streams((one, two)),
+            explanation=f"{one.name!r} and {two.name!r} communicate in no fixed order"
+            + (", the engine may re-sort their stream" if severity is Severity.WARNING else "")
+            + (f"; so do {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""),
+            remedy=f"make {two.name!r} wait for {one.name!r}, the same way on every rank",
+        )
+
+
+def _communicates(step: Step) -> bool:
+    return step.stream == HCCL or is_collective(step.kind)
+
+
+def _unjoined(evidence: Evidence) -> Iterator[Finding]:
+    """In capture modes every stream must be joined into the default one before the end."""
+    if evidence.program.semantics is not Semantics.CAPTURE:
+        return
+    lanes = evidence.program.streams()
+    end = lanes[DEFAULT][-1].name if DEFAULT in lanes else ""
+    for stream, steps in lanes.items():
+        if stream != DEFAULT and not evidence.certain.before(steps[-1].name, end):
+            yield Finding(
+                kind="unjoined-stream",
+                severity=Severity.ERROR,
+                steps=(steps[-1].name,),
+                streams=(stream,),
+                explanation=f"stream {stream!r} is not joined: the graph may end before {steps[-1].name!r} has run",
+                remedy=f"record after {steps[-1].name!r} and wait for it on the default stream before the output",
+            )
+
+
+def _streams(steps: Iterable[Step]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(step.stream for step in steps if step.stream is not None))
+
+
+_CHECKS: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (_lost, _races, _required, _collectives, _unjoined)
