@@ -1,0 +1,277 @@
+"""Write a schedule into a copy of the user's FX graph.
+
+    before                          after (b on a side stream)
+    a = op(x)                       a = op(x)
+    b = op(y)                       scope_enter(stream side)
+    c = op(a, b)                    b = op(y)
+                                    scope_exit()
+                                    c = op(a, b)
+
+Scopes are flat. Views go with their consumers, once per stream that needs them. Explicit waits are written only for the
+orders that no data edge implies, right in front of the operator they hold back.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from torch import fx
+
+from autostream.errors import RewriteError
+from autostream.graph.model import Op, OpGraph, Unit
+from autostream.rewrite.dialect import Dialect, Landing
+from autostream.rewrite.landing import anchored_input
+from autostream.rewrite.order import emission_order
+from autostream.rewrite.sync import ForcedOrder, forced_orders
+from autostream.rewrite.views import belongs_in_scope
+from autostream.schedule.problem import HCCL, MAIN, Schedule
+
+logger = logging.getLogger(__name__)
+
+Scope = tuple[tuple[str, str], ...]
+
+#: The scope of operators that carry no attributes.
+NO_SCOPE: Scope = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Emitted:
+    """The rewritten graph and what it cost to write it."""
+
+    graph_module: fx.GraphModule
+    control_edges: int
+    #: Same-stream orders that could not be pinned and rely on the order of emission.
+    unpinned: tuple[ForcedOrder, ...]
+
+
+def emit(graph_module: fx.GraphModule, graph: OpGraph, schedule: Schedule, dialect: Dialect) -> Emitted:
+    """Return a new GraphModule that runs `schedule`; `graph_module` is not touched.
+
+    Raises:
+        RewriteError: an order between two streams cannot be expressed in this dialect, with the operators' names.
+    """
+    emitter = _Emitter(graph_module, graph, schedule, dialect)
+    return emitter.run()
+
+
+class _Emitter:
+    def __init__(self, graph_module: fx.GraphModule, graph: OpGraph, schedule: Schedule, dialect: Dialect) -> None:
+        self._source = graph_module
+        self._graph = graph
+        self._dialect = dialect
+        self._order = emission_order(graph, schedule)
+        self._stream = {p.task: p.stream for p in schedule.placements}
+        self._nodes = {node.name: node for node in graph_module.graph.nodes}
+        self._new = fx.Graph(owning_module=graph_module, tracer_cls=graph_module.graph._tracer_cls)
+        self._open: Scope = NO_SCOPE
+        #: Copies by (original node, scope of the copy); scope None for nodes that exist once.
+        self._copies: dict[tuple[fx.Node, Scope | None], fx.Node] = {}
+        self._waits: dict[str, list[ForcedOrder]] = {}
+        self._records: dict[str, fx.Node] = {}
+        self._written_views: set[fx.Node] = set()
+        self._needs_record: set[str] = set()
+        self._edges = 0
+        self._unpinned: list[ForcedOrder] = []
+        self._readers = self._scopes_that_read_views()
+
+    def run(self) -> Emitted:
+        self._plan_waits()
+        for node in self._source.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                self._copies[node, None] = self._new.node_copy(node, self._lookup_once)
+        for name in self._order:
+            self._write_task(name)
+        self._switch(NO_SCOPE)
+        for node in self._source.graph.nodes:
+            if node.op == "output":
+                self._prepare(node, NO_SCOPE)
+                self._switch(NO_SCOPE)
+                self._new.node_copy(node, lambda n: self._value(n, NO_SCOPE))
+        self._new.set_codegen(self._source.graph._codegen)
+        self._new.lint()
+        module = fx.GraphModule(self._source, self._new, class_name=type(self._source).__name__)
+        module.meta.update(self._source.meta)
+        return Emitted(graph_module=module, control_edges=self._edges, unpinned=tuple(self._unpinned))
+
+    # -- what must be waited for ------------------------------------------------------------------------------------
+
+    def _plan_waits(self) -> None:
+        """Group the forced orders by the operator that waits, keeping those this dialect can express."""
+        for order in forced_orders(self._graph):
+            landing = self._dialect.landing(self._nodes[order.after], self._label(order.after))
+            if landing is Landing.LOST:
+                if self._lane(order.before) != self._lane(order.after):
+                    raise RewriteError(
+                        f"{order.after!r} on stream {self._stream[order.after]!r} must wait for {order.before!r} on stream "
+                        f"{self._stream[order.before]!r} ({'+'.join(sorted(order.why))}), and no wait in front of "
+                        f"{self._nodes[order.after].target} lands on its task"
+                    )
+                self._unpinned.append(order)
+                continue
+            self._waits.setdefault(order.after, []).append(order)
+            if self._tensor_of(self._nodes[order.before]) is None:
+                self._needs_record.add(order.before)
+
+    def _tensor_of(self, node: fx.Node) -> fx.Node | None:
+        """Return the node whose value is a tensor made by `node`: itself, or one of its getitems; None if there is none."""
+        value = node.meta.get("val")
+        if hasattr(value, "dtype"):
+            return node
+        for user in node.users:
+            if self._is_getitem(user) and hasattr(user.meta.get("val"), "dtype"):
+                return user
+        return None
+
+    def _lane(self, name: str) -> str:
+        return self._stream[name]
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def _write_task(self, name: str) -> None:
+        node = self._nodes[name]
+        scope = self._scope(name)
+        self._prepare(node, scope)
+        dependencies = [self._dependency(order) for order in self._waits.get(name, ())]
+        self._switch(scope)
+        replaced: dict[fx.Node, fx.Node] = {}
+        if dependencies:
+            if self._dialect.landing(node, self._label(name)) is Landing.ANCHOR:
+                replaced = self._anchor(node, scope, dependencies)
+            else:
+                self._dialect.wait(self._new, dependencies)
+            self._edges += len(dependencies)
+        self._copies[node, None] = self._new.node_copy(node, lambda n: replaced.get(n) or self._value(n, scope))
+        self._write_results(node)
+        if name in self._needs_record:
+            self._records[name] = self._dialect.record(self._new)
+
+    def _write_results(self, node: fx.Node) -> None:
+        for user in node.users:
+            if self._is_getitem(user):
+                self._copies[user, None] = self._new.node_copy(user, self._lookup_once)
+                self._write_results(user)
+
+    def _anchor(self, node: fx.Node, scope: Scope, dependencies: list[fx.Node]) -> dict[fx.Node, fx.Node]:
+        """Put an anchor in front of the first input that `node` only reads, and return the substitution."""
+        source = anchored_input(node)
+        if source is None:
+            raise RewriteError(f"{node.name!r} has no input that an order could be anchored to")
+        value = self._value(source, scope)
+        for dependency in dependencies:
+            value = self._dialect.anchor(self._new, value, dependency)
+        return {source: value}
+
+    def _dependency(self, order: ForcedOrder) -> fx.Node:
+        if order.before in self._records:
+            return self._records[order.before]
+        tensor = self._tensor_of(self._nodes[order.before])
+        assert tensor is not None
+        return self._copies[tensor, None]
+
+    def _prepare(self, node: fx.Node, scope: Scope) -> None:
+        """Write the views that `node`, in `scope`, reads: those that stay outside first, then those that go into the scope."""
+        needed: dict[tuple[fx.Node, Scope], None] = {}
+
+        def visit(reader: fx.Node, reader_scope: Scope) -> None:
+            for source in reader.all_input_nodes:
+                if not self._is_view(source):
+                    continue
+                at = self._view_scope(source, reader_scope)
+                if (source, at) not in self._copies and (source, at) not in needed:
+                    visit(source, at)
+                    needed[source, at] = None
+
+        visit(node, scope)
+        for view, at in sorted(needed, key=lambda item: item[1] != NO_SCOPE):  # stable: producers stay first
+            self._switch(at)
+            self._write_view(view, at)
+
+    def _scopes_that_read_views(self) -> dict[fx.Node, set[Scope]]:
+        """Return for each view the scopes of the operators that read it, directly or through other views."""
+        readers: dict[fx.Node, set[Scope]] = {}
+        for node in reversed(self._source.graph.nodes):
+            if node.op == "output":
+                scopes = {NO_SCOPE}
+            elif self._is_view(node):
+                scopes = readers.get(node, set())
+            elif node.name in self._stream:
+                scopes = {self._scope(node.name)}
+            else:
+                continue
+            for source in node.all_input_nodes:
+                if self._is_view(source):
+                    readers.setdefault(source, set()).update(scopes)
+        return readers
+
+    def _write_view(self, view: fx.Node, scope: Scope) -> None:
+        # Only the first copy takes the view's own name; a numbered name could belong to an operator still to be written.
+        name = f"{view.name}_for_{self._scope_name(scope)}" if view in self._written_views else view.name
+        self._written_views.add(view)
+        args, kwargs = fx.map_arg((view.args, view.kwargs), lambda n: self._value(n, scope))
+        copy = self._new.create_node(view.op, view.target, args, kwargs, name=name, type_expr=view.type)
+        copy.meta = dict(view.meta)
+        self._copies[view, scope] = copy
+
+    @staticmethod
+    def _scope_name(scope: Scope) -> str:
+        return dict(scope).get("_user_stream_label", MAIN) if scope else MAIN
+
+    def _view_scope(self, view: fx.Node, reader_scope: Scope) -> Scope:
+        """Return the scope in which a reader in `reader_scope` finds its copy of `view`."""
+        if reader_scope != NO_SCOPE and belongs_in_scope(view, self._is_view, shared=len(self._readers[view]) > 1):
+            return reader_scope
+        return NO_SCOPE
+
+    def _value(self, node: fx.Node, scope: Scope) -> fx.Node:
+        """Return the copy of `node` that an operator in `scope` reads."""
+        if self._is_view(node):
+            return self._copies[node, self._view_scope(node, scope)]
+        return self._copies[node, None]
+
+    def _lookup_once(self, node: fx.Node) -> fx.Node:
+        return self._copies[node, None]
+
+    def _switch(self, scope: Scope) -> None:
+        if scope == self._open:
+            return
+        if self._open != NO_SCOPE:
+            self._dialect.exit(self._new)
+        if scope != NO_SCOPE:
+            self._dialect.enter(self._new, scope)
+        self._open = scope
+
+    # -- what an operator is ----------------------------------------------------------------------------------------
+
+    def _op(self, node: fx.Node) -> Op | None:
+        return self._graph.ops.get(node.name)
+
+    def _is_view(self, node: fx.Node) -> bool:
+        op = self._op(node)
+        return op is not None and op.unit is Unit.FREE and not self._is_getitem(node)
+
+    def _is_getitem(self, node: fx.Node) -> bool:
+        """True for access to one result of an operator that emits a task; it emits nothing and is written once, behind it."""
+        op = self._op(node)
+        if op is None or op.target != "getitem":
+            return False
+        producer = node.all_input_nodes[0]
+        return not self._is_view(producer)
+
+    def _label(self, name: str) -> str | None:
+        return dict(self._scope(name)).get("_user_stream_label")
+
+    def _scope(self, name: str) -> Scope:
+        """Return the attributes `name` is written under: the user's own, or those of the side stream it was given."""
+        own = self._graph.ops[name].scope
+        if own:
+            return own
+        stream = self._stream[name]
+        return NO_SCOPE if stream in (MAIN, HCCL) else tuple(self._dialect.stream_scope(stream))
+
+
+def labels(schedule: Schedule, names: Iterable[str] = ()) -> tuple[str, ...]:
+    """Return the stream labels a schedule opens, without the default ones and `names`."""
+    skip = {MAIN, HCCL, *names}
+    return tuple(sorted({p.stream for p in schedule.placements} - skip))

@@ -1,0 +1,57 @@
+"""The order in which the operators of a schedule are written down.
+
+Each stream's own order is the schedule's. Between streams any topological order means the same program, so the one with
+the fewest changes of stream is written: scopes stay long and the emitted graph stays readable.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+import networkx as nx
+
+from autostream.graph.model import OpGraph, Unit
+from autostream.schedule.problem import MAIN, Schedule
+
+
+def emission_order(graph: OpGraph, schedule: Schedule) -> tuple[str, ...]:
+    """Return the operators that emit tasks, in the order to write them.
+
+    Stays on one stream as long as its next operator has everything it depends on already written; otherwise moves to the
+    stream whose next operator starts first in the schedule.
+    """
+    position = {placement.task: i for i, placement in enumerate(schedule.placements)}
+    lanes = {name: deque(p.task for p in lane) for name, lane in schedule.streams().items()}
+    missing = _missing(graph, position)
+    waiting: dict[str, list[str]] = {}
+    for name, producers in missing.items():
+        for producer in producers:
+            waiting.setdefault(producer, []).append(name)
+    order: list[str] = []
+    current = MAIN if lanes.get(MAIN) else min(lanes, key=lambda lane: position[lanes[lane][0]], default=MAIN)
+    while len(order) < len(position):
+        lane = lanes.get(current)
+        if not lane or missing[lane[0]]:
+            ready = [name for name, queue in lanes.items() if queue and not missing[queue[0]]]
+            current = min(ready, key=lambda name: position[lanes[name][0]])
+            continue
+        task = lane.popleft()
+        order.append(task)
+        for successor in waiting.get(task, ()):
+            missing[successor].discard(task)
+    return tuple(order)
+
+
+def _missing(graph: OpGraph, position: dict[str, int]) -> dict[str, set[str]]:
+    """Return for each scheduled operator the scheduled operators it depends on, through the ones without a task."""
+    behind: dict[str, set[str]] = {}
+    dag: nx.DiGraph = graph.dag
+    for name in graph.ops:
+        producers: set[str] = set()
+        for parent in dag.predecessors(name):
+            if parent in position:
+                producers.add(parent)
+            elif graph.ops[parent].unit is Unit.FREE:
+                producers |= behind[parent]
+        behind[name] = producers
+    return {name: behind[name] for name in position}

@@ -1,0 +1,116 @@
+"""The fewest explicit orders that a program needs beside its data edges.
+
+Data edges are synchronised by the engine. What remains are the orders no data path implies: storage hazards, side effects,
+the total order of collectives. Each is kept only if neither data nor the orders kept before it imply it already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import networkx as nx
+
+from autostream.graph.model import OpGraph, Unit, Why
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForcedOrder:
+    """`before` must have finished when `after` starts, and no data edge says so."""
+
+    before: str
+    after: str
+    why: frozenset[Why]
+
+
+def forced_orders(graph: OpGraph) -> tuple[ForcedOrder, ...]:
+    """Return the orders that need an explicit edge, transitively reduced, in graph order of `after`, then `before`.
+
+    A data path through operators without a task (views) counts: the engine passes the dependency on.
+    """
+    index = {op.name: op.index for op in graph}
+    wanted = sorted(
+        ((b, a, why) for b, a, why in graph.orders() if _emits_task(graph, b) and _emits_task(graph, a)),
+        key=lambda order: (index[order[1]], -index[order[0]]),
+    )
+    ancestors = _Ancestors(graph)
+    kept = []
+    for before, after, why in wanted:
+        if ancestors.precedes(before, after):
+            continue
+        ancestors.add(before, after)
+        kept.append(ForcedOrder(before=before, after=after, why=why))
+    return tuple(kept)
+
+
+def task_orders(graph: OpGraph) -> tuple[tuple[str, str, str], ...]:
+    """Return every order between two operators that emit tasks as (before, after, reason), data edges through views included.
+
+    This is what an emitted program is checked against.
+    """
+    orders: dict[tuple[str, str], str] = {}
+    for before, after, reasons in graph.dag.edges(data="why"):
+        if not _emits_task(graph, after):
+            continue
+        text = "+".join(sorted(reasons))
+        for producer in _producers(graph, before):
+            orders.setdefault((producer, after), text)
+    return tuple((before, after, text) for (before, after), text in sorted(orders.items()))
+
+
+class _Ancestors:
+    """Ancestor sets over data edges and added orders, as bit masks in graph order.
+
+    Orders are added with `after` ascending in graph order, so a mask is final before anything later reads it.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self._bit = {name: 1 << position for position, name in enumerate(graph.ops)}
+        self._names = list(graph.ops)
+        self._parents: dict[str, list[str]] = {
+            name: [b for b in graph.dag.predecessors(name) if Why.DATA in graph.dag.edges[b, name]["why"]] for name in graph.ops
+        }
+        self._masks: dict[str, int] = {}
+        self._done = 0
+        self._position = {name: position for position, name in enumerate(self._names)}
+
+    def precedes(self, before: str, after: str) -> bool:
+        self._settle(self._position[after] + 1)
+        return bool(self._masks[after] & self._bit[before])
+
+    def add(self, before: str, after: str) -> None:
+        self._settle(self._position[after] + 1)
+        self._parents[after].append(before)
+        self._masks[after] |= self._masks[before] | self._bit[before]
+
+    def _settle(self, end: int) -> None:
+        while self._done < end:
+            name = self._names[self._done]
+            mask = 0
+            for parent in self._parents[name]:
+                mask |= self._masks[parent] | self._bit[parent]
+            self._masks[name] = mask
+            self._done += 1
+
+
+def _emits_task(graph: OpGraph, name: str) -> bool:
+    return graph.ops[name].unit is not Unit.FREE
+
+
+def _producers(graph: OpGraph, name: str) -> Iterable[str]:
+    """Return the operators with a task that `name` stands for: itself, or those behind a chain of views."""
+    if _emits_task(graph, name):
+        return (name,)
+    found: list[str] = []
+    stack, seen = [name], {name}
+    dag: nx.DiGraph = graph.dag
+    while stack:
+        for parent in dag.predecessors(stack.pop()):
+            if parent in seen:
+                continue
+            seen.add(parent)
+            if _emits_task(graph, parent):
+                found.append(parent)
+            else:
+                stack.append(parent)
+    return found

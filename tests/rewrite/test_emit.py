@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+from autostream import offline
+from autostream.errors import RewriteError
+from autostream.graph import capture, to_aten
+from autostream.program import EdgeKind, Severity, read_ascend_ir, read_fx, verify
+from autostream.rewrite.air import Air
+from autostream.rewrite.emit import emit
+from autostream.rewrite.sync import task_orders
+from tests import models
+from tests.rewrite.graphs_fx import at_random, on_streams, real_inputs, run, traced
+
+pytestmark = pytest.mark.usefixtures("npu_host")
+
+
+def _targets(graph_module: fx.GraphModule) -> list[str]:
+    return [str(node.target) for node in graph_module.graph.nodes if node.op == "call_function"]
+
+
+def test_one_scope_surrounds_a_branch() -> None:
+    def two_branches(x: Tensor, y: Tensor) -> Tensor:
+        return torch.add(torch.relu(torch.mm(x, y)), torch.sigmoid(x))
+
+    module = traced(two_branches, (8, 8), (8, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"sigmoid": "side"}), Air()).graph_module
+    assert _targets(emitted) == [
+        "aten.mm.default",
+        "aten.relu.default",
+        "air.scope_enter.default",
+        "aten.sigmoid.default",
+        "air.scope_exit.default",
+        "aten.add.Tensor",
+    ]
+    enter = emitted.graph.find_nodes(op="call_function", target=torch.ops.air.scope_enter.default)[0]
+    assert enter.args == (
+        ["_user_stream_label", "_user_stream_priority", "_enable_inner_parallel"],
+        ["side", "0", "False"],
+    )
+
+
+def test_the_given_graph_is_left_alone_and_operators_keep_their_names() -> None:
+    module, inputs = models.llama_layer()
+    program = to_aten(module, inputs).graph_module
+    before = str(program.graph)
+    graph = capture(program)
+    emitted = emit(program, graph, at_random(graph, 1), Air()).graph_module
+    assert str(program.graph) == before
+    assert set(graph.ops) <= {node.name for node in emitted.graph.nodes}
+
+
+@pytest.mark.parametrize("builder", [models.mixture, models.cnn_branches, models.llama_layer, models.tiny_vector])
+@pytest.mark.parametrize("seed", range(3))
+def test_any_assignment_keeps_every_bit_and_is_proved_on_both_levels(builder: object, seed: int) -> None:
+    module, inputs = builder()  # type: ignore[operator]
+    captured = to_aten(module, inputs)
+    graph = capture(captured.graph_module)
+    emitted = emit(captured.graph_module, graph, at_random(graph, seed), Air()).graph_module
+    real = real_inputs(captured.graph_module)
+    for expected, found in zip(run(captured.graph_module, real), run(emitted, real), strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    orders = task_orders(graph)
+    assert not [f for f in verify(read_fx(emitted), required=orders) if f.severity is Severity.ERROR]
+    plain = read_ascend_ir(offline.convert(captured.graph_module).serialized, in_order=True)
+    program = read_ascend_ir(offline.convert(emitted).serialized, in_order=True)
+    assert not [f for f in verify(program, required=orders) if f.severity is Severity.ERROR]
+    tasks, plain_tasks = (Counter(s.kind for s in p.steps if s.stream is not None) for p in (program, plain))
+    assert tasks == plain_tasks
+
+
+def test_emitting_survives_dead_code_elimination() -> None:
+    def writes(cache: Tensor, new: Tensor, query: Tensor) -> Tensor:
+        attended = torch.mm(query, cache)
+        torch.ops.npu.scatter_update_(cache[None, None], torch.zeros(1, dtype=torch.int64), new[None, None], -2)
+        return attended
+
+    module = traced(writes, (8, 8), (2, 8), (4, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"mm": "side"}), Air())
+    assert emitted.control_edges == 1
+    graph_module = emitted.graph_module
+    before = _targets(graph_module)
+    graph_module.graph.eliminate_dead_code()
+    assert _targets(graph_module) == before
+
+
+def test_a_hazard_between_streams_becomes_a_control_edge_on_a_task() -> None:
+    def writes(cache: Tensor, new: Tensor, query: Tensor, slot: Tensor) -> Tensor:
+        attended = torch.mm(query, cache)
+        torch.ops.npu.scatter_update_(cache[None, None], slot.long(), new[None, None], -2)
+        return attended
+
+    module = traced(writes, (8, 8), (2, 8), (4, 8), (1,))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"mm": "side"}), Air())
+    program = read_ascend_ir(offline.convert(emitted.graph_module).serialized, in_order=False)
+    source = {step.name: step.source for step in program.steps}
+    stream = {step.name: step.stream for step in program.steps}
+    ours = [e for e in program.edges if e.kind is EdgeKind.CONTROL and source[e.before] == "mm"]
+    assert [(source[e.after], stream[e.before], stream[e.after]) for e in ours] == [("scatter_update_", "side", "default")]
+    assert not [f for f in verify(program, required=task_orders(graph)) if f.severity is Severity.ERROR]
+
+
+def test_views_go_with_their_consumers_and_stay_out_of_the_way_otherwise() -> None:
+    def views(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.relu(x.view(4, 16)), torch.sigmoid(y.view(4, 16))
+
+    module = traced(views, (8, 8), (8, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"sigmoid": "side"}), Air()).graph_module
+    assert _targets(emitted) == [
+        "aten.view.default",
+        "aten.relu.default",
+        "air.scope_enter.default",
+        "aten.view.default",
+        "aten.sigmoid.default",
+        "air.scope_exit.default",
+    ]
+
+
+def test_a_view_read_on_two_streams_is_written_for_each() -> None:
+    def shared(x: Tensor) -> tuple[Tensor, Tensor]:
+        view = x.view(4, 16)
+        return torch.relu(view), torch.sigmoid(view)
+
+    module = traced(shared, (8, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"sigmoid": "side"}), Air()).graph_module
+    names = [n.name for n in emitted.graph.find_nodes(op="call_function", target=torch.ops.aten.view.default)]
+    assert names == ["view", "view_for_side"]
+
+
+def test_a_transpose_read_on_two_streams_is_made_once() -> None:
+    def shared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        turned = x.t()
+        return torch.mm(turned, y), torch.relu(turned)
+
+    module = traced(shared, (8, 8), (8, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"relu": "side"}), Air()).graph_module
+    assert _targets(emitted).count("aten.t.default") == 1
+
+
+def test_the_users_own_scope_is_kept() -> None:
+    def scoped(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        torch.ops.air.scope_enter(["_op_aicore_num", "_op_vectorcore_num"], ["8", "16"])
+        limited = torch.mm(x, y)
+        torch.ops.air.scope_exit()
+        return limited, torch.relu(x)
+
+    module = traced(scoped, (8, 8), (8, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"relu": "side"}), Air()).graph_module
+    program = offline.convert(emitted)
+    matmul = program.text[program.text.index('type: "MatMul"') :].split("op {")[0]
+    assert "_op_aicore_num" in matmul and "_user_stream_label" not in matmul
+
+
+def test_an_order_that_cannot_be_expressed_is_refused() -> None:
+    def copies(cache: Tensor, new: Tensor, query: Tensor) -> Tensor:
+        attended = torch.mm(query, cache)
+        cache.copy_(new)
+        return attended
+
+    module = traced(copies, (8, 8), (8, 8), (8, 8))
+    graph = capture(module)
+    with pytest.raises(RewriteError, match=r"'copy_' on stream 'default' must wait for 'mm' on stream 'side'"):
+        emit(module, graph, on_streams(graph, {"mm": "side"}), Air())

@@ -1,0 +1,45 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor, fx
+
+from autostream.rewrite.air import Air
+from autostream.rewrite.dialect import Landing
+from autostream.rewrite.landing import anchored_input
+from tests.rewrite.graphs_fx import traced
+
+pytestmark = pytest.mark.usefixtures("npu_host")
+
+
+def _node(module: fx.GraphModule, name: str) -> fx.Node:
+    return next(node for node in module.graph.nodes if node.name == name)
+
+
+def test_a_wait_in_front_of_a_plain_operator_lands_on_it() -> None:
+    node = _node(traced(torch.relu, (8, 8)), "relu")
+    assert Air().landing(node, "side") is Landing.DIRECT
+    assert Air().landing(node, None) is Landing.DIRECT
+
+
+def test_a_wait_in_front_of_a_const_needs_an_anchor() -> None:
+    # TorchAir converts add(x, 1) to Const, Add: the wait would land on the Const and be lost.
+    node = _node(traced(lambda x: torch.add(x, 1), (8, 8)), "add")
+    assert Air().landing(node, "side") is Landing.ANCHOR
+
+
+def test_a_copy_into_an_input_cannot_be_ordered() -> None:
+    # TorchAir replaces the Assign by an output that shares the input's memory, and its edges go with it.
+    def copies(cache: Tensor, new: Tensor) -> None:
+        cache.copy_(new)
+
+    assert Air().landing(_node(traced(copies, (8, 8), (8, 8)), "copy_"), None) is Landing.LOST
+
+
+def test_the_anchor_never_goes_on_a_written_input() -> None:
+    def updates(cache: Tensor, new: Tensor, slot: Tensor) -> None:
+        torch.ops.npu.scatter_update_(cache, slot.long(), new, -2)
+
+    node = _node(traced(updates, (1, 1, 8, 8), (1, 1, 2, 8), (1,)), "scatter_update_")
+    source = anchored_input(node)
+    assert source is not None and source.name != "cache_1"
