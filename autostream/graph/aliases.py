@@ -1,0 +1,209 @@
+"""Which storages every node's value may lie in, and which storages every operator reads and writes.
+
+Schemas are the truth. An operator that is a view for PyTorch may be a copy for GE and the other way round (no-op removal,
+re-inplacing), so "may share" is what is computed: an order that holds for it holds for both readings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx
+from torch._C import DispatchKey
+from torch._ops import OpOverload
+
+from autostream.graph.calls import Facts, Kind, nodes_in
+from autostream.graph.model import Storage, Unit
+from autostream.graph.reinplace import Reinplaced, arguments_written, find_reinplaced, nodes_overwritten
+from autostream.graph.values import is_symbolic, spec_of, specs_of, tensors_in, value_of
+
+#: Storages, first seen first.
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """What one operator does to storages."""
+
+    reads: Names = ()
+    #: Storages that existed before and are changed in place.
+    mutates: Names = ()
+    #: Storages of its own results.
+    creates: Names = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Aliasing:
+    """The result of the analysis, by node name."""
+
+    accesses: Mapping[str, Access]
+    storages: Mapping[str, Storage]
+
+
+def analyse(facts: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit]) -> Aliasing:
+    """Return the accesses of every operator.
+
+    Args:
+        facts: every node of the graph, in graph order.
+        units: the unit of every operator; a free one accesses nothing itself, its consumers do.
+    """
+    first = _Walk(units, {})
+    first.run(facts)
+    reinplaced = find_reinplaced(facts, first.of_node)
+    if not reinplaced:
+        return first.result()
+    second = _Walk(units, reinplaced)
+    second.run(facts)
+    return second.result()
+
+
+class _Walk:
+    """One pass over the graph in order; `parts` holds a tuple of storages per element of a node's value."""
+
+    def __init__(self, units: Mapping[fx.Node, Unit], reinplaced: Reinplaced) -> None:
+        self._units = units
+        self._reinplaced = reinplaced
+        self._parts: dict[fx.Node, list[Names]] = {}
+        self._accesses: dict[str, Access] = {}
+        self._storages: dict[str, Storage] = {}
+        self._inputs: dict[int, str] = {}
+
+    def run(self, facts: Mapping[fx.Node, Facts]) -> None:
+        for node, item in facts.items():
+            if item.kind is Kind.STORAGE:
+                self._parts[node] = [self._input(node)]
+            elif item.kind is Kind.GETITEM:
+                self._parts[node] = [self._element(node)]
+                self._accesses[node.name] = Access()
+            elif item.kind in (Kind.MARK, Kind.OUTPUT, Kind.SCALAR):
+                self._parts[node] = []
+                if item.kind is Kind.SCALAR:
+                    self._accesses[node.name] = Access()
+            else:
+                self._operator(item)
+
+    def result(self) -> Aliasing:
+        return Aliasing(accesses=self._accesses, storages=self._storages)
+
+    def of_node(self, node: fx.Node) -> Names:
+        """Return every storage a node's value may lie in."""
+        return _union(self._parts.get(node, []))
+
+    def _of_argument(self, value: Any) -> Names:
+        return _union(self.of_node(node) for node in nodes_in(value))
+
+    def _input(self, node: fx.Node) -> Names:
+        """Name the storage of a graph input; inputs whose examples share memory (slices of one pool) share the storage."""
+        tensor = next(tensors_in(value_of(node)), None)
+        if not isinstance(tensor, torch.Tensor):
+            return ()
+        key = _memory(tensor)
+        name = self._inputs.setdefault(key, node.name) if key is not None else node.name
+        self._keep(name, tensor, "input")
+        return (name,)
+
+    def _element(self, node: fx.Node) -> Names:
+        source, key = node.args[0], node.args[1]
+        parts = self._parts.get(source, []) if isinstance(source, fx.Node) else []
+        return parts[key] if isinstance(key, int) and -len(parts) <= key < len(parts) else _union(parts)
+
+    def _operator(self, item: Facts) -> None:
+        node = item.node
+        inputs = _union(self.of_node(source) for source in node.all_input_nodes)
+        mutates = _union([self._of_argument(value) for value in arguments_written(item)])
+        if item.custom or item.kind is Kind.BARRIER:
+            mutates = inputs
+        in_place_later = self._reinplaced.get(node, {})
+        mutates = _union([mutates, *in_place_later.values()])
+        free = self._units[node] is Unit.FREE
+        parts: list[Names] = []
+        creates: list[str] = []
+        value = value_of(node)
+        elements = list(value) if isinstance(value, (list, tuple)) else [value]
+        for index, element in enumerate(elements):
+            tensor = next(tensors_in(element), None)
+            if tensor is None:
+                parts.append(())
+                continue
+            shared, in_place = self._shared(item, index, element, mutates)
+            shared = _union([shared, in_place_later.get(None, ()), in_place_later.get(index, ())])
+            if not (free and shared) and not in_place:
+                name = node.name if len(elements) == 1 else f"{node.name}.{index}"
+                self._keep(name, tensor, "intermediate")
+                creates.append(name)
+                shared = (*shared, name)
+            parts.append(shared)
+        self._parts[node] = parts
+        if free:
+            self._accesses[node.name] = Access()
+            return
+        overwritten = nodes_overwritten(item)
+        reads = _union(self.of_node(source) for source in node.all_input_nodes if source not in overwritten)
+        self._accesses[node.name] = Access(reads=reads, mutates=mutates, creates=tuple(creates))
+
+    def _shared(self, item: Facts, index: int, element: Any, mutates: Names) -> tuple[Names, bool]:
+        """Return the storages one result may share with the arguments, and whether it is a written argument itself."""
+        node = item.node
+        if item.kind in (Kind.OPAQUE, Kind.BARRIER):
+            return _union(self.of_node(source) for source in node.all_input_nodes), False
+        if item.kind is Kind.FUNCTIONALIZED:
+            return self._alike(node.all_input_nodes, element), False
+        assert item.overload is not None
+        declared, in_place = _declared(item.overload, index)
+        if declared:
+            return _union([self._of_argument(item.arguments.get(name)) for name in declared]), in_place
+        if item.info is not None and item.info.writes and mutates:
+            written = [node for value in arguments_written(item) for node in nodes_in(value)]
+            return self._alike(written, element), False
+        if (item.info is not None and item.info.aliases) or torch.Tag.view_copy in item.overload.tags:
+            return self._of_argument(next(iter(item.arguments.values()), None)), False
+        if item.no_op_source is not None and _may_be_no_op(item):
+            return self._alike(nodes_in(item.arguments.get(item.no_op_source)), element), False
+        if item.overload.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
+            return self._alike(node.all_input_nodes, element), False
+        return (), False
+
+    def _alike(self, sources: Iterable[fx.Node], element: Any) -> Names:
+        """Return the storages of the sources that have the shape and dtype of a result."""
+        wanted = specs_of(element)
+        return _union([self.of_node(source) for source in sources if set(specs_of(value_of(source))) & set(wanted)])
+
+    def _keep(self, name: str, tensor: Any, kind: str) -> None:
+        nbytes = 0 if is_symbolic(tensor) else spec_of(tensor).nbytes
+        known = self._storages.get(name)
+        self._storages[name] = Storage(name=name, nbytes=max(nbytes, known.nbytes if known else 0), kind=kind)
+
+
+def _declared(overload: OpOverload, index: int) -> tuple[list[str], bool]:
+    """Return the arguments that a schema says a result may share memory with, and whether it is one that is written."""
+    schema = overload._schema
+    # A single return that is a list answers for all its elements.
+    result = schema.returns[min(index, len(schema.returns) - 1)] if schema.returns else None
+    if result is None or result.alias_info is None:
+        return [], False
+    marks = set(result.alias_info.before_set) | set(result.alias_info.after_set)
+    annotated = {item.name: set(item.alias_info.before_set) for item in schema.arguments if item.alias_info is not None}
+    # Lists lose their letters (``Tensor(a)[]``): without letters on either side, every annotated argument is meant.
+    named = [name for name, letters in annotated.items() if not marks or not letters or letters & marks]
+    return named, bool(result.alias_info.is_write)
+
+
+def _may_be_no_op(item: Facts) -> bool:
+    packet = item.target.rpartition(".")[0]
+    if packet == "aten.pow":
+        return item.arguments.get("exponent") == 1
+    if packet in ("aten.ceil", "aten.floor", "aten.round", "aten.trunc"):
+        return not any(tensor.dtype.is_floating_point for tensor in tensors_in(value_of(item.node)))
+    return True
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    """Identify the memory of an example tensor, if it has any."""
+    return int(tensor.untyped_storage()._cdata) if torch._C._has_storage(tensor) else None
+
+
+def _union(groups: Iterable[Names]) -> Names:
+    return tuple(dict.fromkeys(name for group in groups for name in group))

@@ -1,0 +1,179 @@
+"""What one FX node is: an operator with a trusted schema, an opaque one, a scope mark, plain Python arithmetic ..."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import HigherOrderOperator, OpOverload
+
+from autostream.graph.units import OpInfo, classify
+from autostream.graph.values import MISSING, is_tensor, tensors_in, value_of
+
+#: Namespaces whose schemas say truly what is aliased and written; what they leave out is in `ops.yaml`.
+_TRUSTED = frozenset({"aten", "prims", "npu", "npu_define", "air", "npugraph_ex", "c10d", "c10d_functional", "_c10d_functional"})
+
+SCOPE_ENTER = "air.scope_enter.default"
+SCOPE_EXIT = "air.scope_exit.default"
+SUPER_KERNEL_BEGIN = "npu.super_kernel_scope_begin.default"
+SUPER_KERNEL_END = "npu.super_kernel_scope_end.default"
+_MARKS = frozenset({SCOPE_ENTER, SCOPE_EXIT, SUPER_KERNEL_BEGIN, SUPER_KERNEL_END})
+
+_HAND_WRITTEN = ("air.record", "air.wait", "air.tagged_event_", "npugraph_ex.")
+
+#: What TorchAir removes when it changes neither shape nor dtype, with the argument that replaces it.
+_NO_OPS: Mapping[str, str] = {
+    "aten.clone": "self",
+    "aten._to_copy": "self",
+    "aten.to": "self",
+    "aten.contiguous": "self",
+    "aten.copy": "src",
+    "aten.slice_scatter": "src",
+    "aten.repeat": "self",
+    "aten.constant_pad_nd": "self",
+    "aten.ceil": "self",
+    "aten.floor": "self",
+    "aten.round": "self",
+    "aten.trunc": "self",
+    "aten.pow": "self",
+    "aten.cat": "tensors",
+    "aten.native_dropout": "input",
+    "prims.convert_element_type": "a",
+    "prims.device_put": "a",
+}
+
+
+class Kind(StrEnum):
+    """How much of a node's effect is known."""
+
+    #: A placeholder or an attribute: a storage, not an operator.
+    STORAGE = "storage"
+    #: A scope mark: it changes what follows and is no operator itself.
+    MARK = "mark"
+    #: An operator whose schema is trusted.
+    SCHEMA = "schema"
+    #: A custom operator: it may read and write every tensor it is given.
+    OPAQUE = "opaque"
+    #: `auto_functionalized`: a mutating operator in functional clothes, written in place later.
+    FUNCTIONALIZED = "functionalized"
+    #: Access to one element of a tuple.
+    GETITEM = "getitem"
+    #: Arithmetic on plain numbers.
+    SCALAR = "scalar"
+    #: Anything else: nothing may move across it.
+    BARRIER = "barrier"
+    OUTPUT = "output"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """One node, looked at once."""
+
+    node: fx.Node
+    #: The operator's name; that of the wrapped operator for FUNCTIONALIZED.
+    target: str
+    kind: Kind
+    info: OpInfo | None
+    #: Arguments by schema name (empty where there is no schema).
+    arguments: Mapping[str, Any]
+    overload: OpOverload | None
+
+    @property
+    def custom(self) -> bool:
+        """Whether it is, or wraps, a custom operator, whose schema may leave out what it reads and writes."""
+        return self.kind in (Kind.OPAQUE, Kind.FUNCTIONALIZED) and not _is_trusted(self.overload)
+
+    @property
+    def hand_written_sync(self) -> bool:
+        """Whether the node is synchronisation the user wrote."""
+        return self.target.startswith(_HAND_WRITTEN)
+
+    def argument(self, name: str) -> Any:
+        """Return an argument, or the schema's default for it (None if there is no such argument)."""
+        if name in self.arguments or self.overload is None:
+            return self.arguments.get(name)
+        return next((item.default_value for item in self.overload._schema.arguments if item.name == name), None)
+
+    @property
+    def no_op_source(self) -> str | None:
+        """The argument that may replace the node, if it is a candidate for no-op removal."""
+        return _NO_OPS.get(self.target.rpartition(".")[0])
+
+
+def look(node: fx.Node) -> Facts:
+    """Return the facts of a node; never raises for a legal FX graph."""
+    kind = _kind(node)
+    overload = _overload(node, kind)
+    target = str(overload) if overload is not None else _name(node)
+    arguments = _bind(node, overload) if kind is not Kind.FUNCTIONALIZED else dict(node.kwargs)
+    info = classify(target) if overload is not None or kind is Kind.GETITEM else None
+    return Facts(node=node, target=target, kind=kind, info=info, arguments=arguments, overload=overload)
+
+
+def _is_trusted(overload: OpOverload | None) -> bool:
+    return overload is not None and overload.namespace in _TRUSTED
+
+
+def _kind(node: fx.Node) -> Kind:
+    if node.op in ("placeholder", "get_attr"):
+        return Kind.STORAGE
+    if node.op == "output":
+        return Kind.OUTPUT
+    if node.op != "call_function":
+        return Kind.BARRIER
+    if isinstance(node.target, OpOverload):
+        if str(node.target) in _MARKS:
+            return Kind.MARK
+        return Kind.SCHEMA if _is_trusted(node.target) else Kind.OPAQUE
+    if isinstance(node.target, HigherOrderOperator):
+        functionalized = str(node.target) in ("auto_functionalized", "auto_functionalized_v2")
+        return Kind.FUNCTIONALIZED if functionalized and isinstance(node.args[0], OpOverload) else Kind.BARRIER
+    if node.target is operator.getitem and isinstance(node.args[0], fx.Node) and not is_tensor(value_of(node.args[0])):
+        return Kind.GETITEM
+    return Kind.BARRIER if any(_may_hold_tensors(item) for item in (node, *node.all_input_nodes)) else Kind.SCALAR
+
+
+def _may_hold_tensors(node: fx.Node) -> bool:
+    value = value_of(node)
+    return value is MISSING or any(True for _ in tensors_in(value))
+
+
+def _overload(node: fx.Node, kind: Kind) -> OpOverload | None:
+    if kind is Kind.FUNCTIONALIZED and isinstance(node.args[0], OpOverload):
+        return node.args[0]
+    return node.target if isinstance(node.target, OpOverload) else None
+
+
+def _name(node: fx.Node) -> str:
+    if isinstance(node.target, str):
+        return node.target
+    if node.target is operator.getitem:
+        return "getitem"
+    if isinstance(node.target, HigherOrderOperator):
+        return str(node.target)
+    module, name = getattr(node.target, "__module__", None), getattr(node.target, "__name__", str(node.target))
+    return f"{module}.{name}" if module else name
+
+
+def _bind(node: fx.Node, overload: OpOverload | None) -> dict[str, Any]:
+    if overload is None:
+        return {}
+    names = [argument.name for argument in overload._schema.arguments]
+    return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+
+
+def nodes_in(value: Any) -> list[fx.Node]:
+    """Return the nodes inside one argument, in order."""
+    found: list[fx.Node] = []
+    fx.node.map_arg(value, found.append)
+    return found
+
+
+def is_seeded(overload: OpOverload | None) -> bool:
+    """Tell whether torch tags the operator as drawing random numbers."""
+    return overload is not None and torch.Tag.nondeterministic_seeded in overload.tags

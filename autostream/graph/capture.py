@@ -1,0 +1,245 @@
+"""From an ATen FX graph to an `OpGraph`: operators, storages, and the DAG of everything that orders them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import networkx as nx
+import torch
+from torch import fx
+
+from autostream.graph.aliases import Access, Aliasing, analyse
+from autostream.graph.calls import Facts, Kind, is_seeded, look, nodes_in
+from autostream.graph.flops import Call, flops_of
+from autostream.graph.hazards import Edges, add_barriers, add_block, add_chain, add_storage_hazards
+from autostream.graph.model import Op, OpGraph, Storage, Unit, Why
+from autostream.graph.origin import module_path, source_line
+from autostream.graph.scopes import Scopes, read_scopes
+from autostream.graph.traffic import bytes_of
+from autostream.graph.values import MISSING, is_symbolic, specs_of, tensors_in, value_of
+
+#: The state of the random generator, read and advanced by every operator that draws numbers; no node can have this name.
+RNG = "<rng>"
+_GROUP_ARGUMENTS = ("group_name", "group_ep", "hcom", "group", "tag")
+#: Reshapes that must move data when the strides do not allow a view.
+_RESHAPES = ("aten.reshape.default", "aten._unsafe_view.default", "aten.flatten.using_ints")
+#: Copies that TorchAir drops where they keep the shape.
+_KEEPS_SHAPE = ("aten.expand.default", "aten.slice.Tensor")
+#: An argument and the value of it that switches an operator's randomness off.
+_NOT_RANDOM: Mapping[str, Any] = {"dropout_p": 0.0, "dropout_prob": 0.0, "keep_prob": 1.0, "train": False}
+
+
+def capture(graph_module: fx.GraphModule) -> OpGraph:
+    """Return the operators of a graph and everything that orders them. The graph is not changed.
+
+    A graph that must not be scheduled is captured as far as possible and says why in `refusals`, each ``"code: sentence"`` with
+    the code dynamic-shape, hand-written-sync, unsupported or no-shapes.
+    """
+    facts = {node: look(node) for node in graph_module.graph.nodes}
+    operators = {node: item for node, item in facts.items() if item.kind not in (Kind.STORAGE, Kind.MARK, Kind.OUTPUT)}
+    units = {node: _unit(item) for node, item in operators.items()}
+    aliasing = analyse(facts, units)
+    accesses = _with_random_state(operators, aliasing)
+    scopes = read_scopes(facts)
+    storages = dict(aliasing.storages)
+    if any(RNG in access.mutates for access in accesses.values()):
+        storages[RNG] = Storage(name=RNG, nbytes=0, kind="state")
+    ops = {}
+    for index, (node, item) in enumerate(operators.items()):
+        ops[node.name] = _op(item, index, units[node], accesses[node.name], scopes, storages)
+    edges = _edges(operators, units, accesses, scopes)
+    dag: nx.DiGraph = nx.DiGraph()
+    dag.add_nodes_from(ops)
+    dag.add_edges_from((before, after, {"why": why}) for before, after, why in edges.named())
+    results = [node for item in facts.values() if item.kind is Kind.OUTPUT for node in item.node.all_input_nodes]
+    return OpGraph(
+        dag=dag,
+        ops=ops,
+        storages=storages,
+        outputs=tuple(node.name for node in results if node in operators),
+        refusals=(*_shape_refusals(facts), *_sync_refusals(operators), *scopes.refusals),
+        notes=(*_operator_notes(operators), *scopes.notes),
+    )
+
+
+def _unit(item: Facts) -> Unit:
+    if item.kind in (Kind.SCALAR, Kind.GETITEM):
+        return Unit.FREE
+    if item.info is None:
+        return Unit.MIXED
+    if item.target in _RESHAPES and _moves_data(item.node):
+        return Unit.VECTOR
+    return Unit.FREE if item.target in _KEEPS_SHAPE and _changes_nothing(item.node) else item.info.unit
+
+
+def _changes_nothing(node: fx.Node) -> bool:
+    result = specs_of(value_of(node))
+    return bool(result) and result == specs_of(value_of(node.all_input_nodes[0]))
+
+
+def _moves_data(node: fx.Node) -> bool:
+    """Tell whether a reshape of a permuted tensor has to copy: then it is a task of its own and reads where it stands."""
+    source = next(tensors_in(value_of(node.all_input_nodes[0])), None) if node.all_input_nodes else None
+    result = next(tensors_in(value_of(node)), None)
+    if not isinstance(source, torch.Tensor) or not isinstance(result, torch.Tensor) or is_symbolic([source, result]):
+        return False
+    try:
+        source.view(result.shape)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _with_random_state(operators: Mapping[fx.Node, Facts], aliasing: Aliasing) -> dict[str, Access]:
+    accesses = dict(aliasing.accesses)
+    for node, item in operators.items():
+        if _is_random(item):
+            access = accesses[node.name]
+            accesses[node.name] = Access(reads=(*access.reads, RNG), mutates=(*access.mutates, RNG), creates=access.creates)
+    return accesses
+
+
+def _is_random(item: Facts) -> bool:
+    listed = item.info is not None and "random" in item.info.order
+    return (listed or is_seeded(item.overload)) and not any(item.argument(name) == off for name, off in _NOT_RANDOM.items())
+
+
+def _op(item: Facts, index: int, unit: Unit, access: Access, scopes: Scopes, storages: Mapping[str, Storage]) -> Op:
+    call = _call(item)
+    created = sum(storages[name].nbytes for name in access.creates)
+    read, written = (0, 0) if unit is Unit.FREE else bytes_of(item, call, created)
+    return Op(
+        name=item.node.name,
+        target=item.target,
+        unit=unit,
+        index=index,
+        inputs=tuple(spec for source in _tensor_arguments(item) for spec in specs_of(value_of(source))),
+        outputs=call.outputs,
+        flops=flops_of(item.info, call) if item.info is not None and unit is not Unit.FREE else 0,
+        bytes_read=read,
+        bytes_written=written,
+        reads=access.reads,
+        writes=(*access.mutates, *access.creates),
+        module_path=module_path(item.node),
+        source_line=source_line(item.node),
+        scope=scopes.attributes[item.node.name],
+        group=_group(item),
+        known=item.info is not None or item.kind is Kind.SCALAR,
+    )
+
+
+def _call(item: Facts) -> Call:
+    tensors = {}
+    scalars = {}
+    for name, value in item.arguments.items():
+        nodes = nodes_in(value)
+        if nodes:
+            tensors[name] = tuple(spec for node in nodes for spec in specs_of(value_of(node)))
+        else:
+            scalars[name] = value
+    return Call(tensors=tensors, scalars=scalars, outputs=specs_of(value_of(item.node)))
+
+
+def _tensor_arguments(item: Facts) -> list[fx.Node]:
+    return nodes_in((item.node.args, dict(item.node.kwargs)))
+
+
+def _group(item: Facts) -> str | None:
+    if item.info is None or "collective" not in item.info.order:
+        return None
+    name = next((item.argument(argument) for argument in _GROUP_ARGUMENTS if item.argument(argument)), "")
+    ranks = item.arguments.get("ranks") or item.arguments.get("rank_list")
+    return f"{name}{list(ranks)}" if ranks else str(name)
+
+
+def _edges(
+    operators: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit], accesses: Mapping[str, Access], scopes: Scopes
+) -> Edges:
+    edges = Edges([node.name for node in operators])
+    at = edges.position
+    for node in operators:
+        for source in node.all_input_nodes:
+            if source in operators:
+                edges.add(at[source.name], at[node.name], Why.DATA)
+    add_storage_hazards(edges, accesses, _producers(operators, units, at))
+    add_chain(edges, [at[node.name] for node, item in operators.items() if _in_order(item, "collective")], Why.COLLECTIVE)
+    add_chain(edges, [at[node.name] for node, item in operators.items() if _is_opaque(item)], Why.EFFECT)
+    add_chain(edges, [at[node.name] for node, item in operators.items() if _is_host(item)], Why.EFFECT)
+    for first, last in scopes.blocks:
+        add_block(edges, at[first], at[last])
+    add_barriers(edges, [at[node.name] for node, item in operators.items() if item.kind is Kind.BARRIER])
+    return edges
+
+
+def _producers(operators: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit], at: Mapping[str, int]) -> list[set[int]]:
+    """Return, by operator, the operators with a task whose values it gets, views left out."""
+    found: dict[fx.Node, set[int]] = {}
+    for node in operators:
+        found[node] = set()
+        for source in node.all_input_nodes:
+            if source in operators:
+                found[node] |= found[source] if units[source] is Unit.FREE else {at[source.name]}
+    return list(found.values())
+
+
+def _in_order(item: Facts, order: str) -> bool:
+    return item.info is not None and order in item.info.order
+
+
+def _is_opaque(item: Facts) -> bool:
+    return item.custom or _in_order(item, "opaque")
+
+
+def _is_host(item: Facts) -> bool:
+    """Tell whether an operator meets the host: by the table, or because it copies from the device."""
+    if _in_order(item, "host"):
+        return True
+    if item.kind is not Kind.SCHEMA or item.target.rpartition(".")[0] not in ("aten._to_copy", "aten.copy_", "aten.to"):
+        return False
+    devices = {device for node in item.node.all_input_nodes for device in _devices(node)}
+    return _devices(item.node) == ["cpu"] and bool(devices - {"cpu", "meta"})
+
+
+def _devices(node: fx.Node) -> list[str]:
+    return [tensor.device.type for tensor in tensors_in(value_of(node)) if isinstance(tensor, torch.Tensor)]
+
+
+def _shape_refusals(facts: Mapping[fx.Node, Facts]) -> list[str]:
+    values = {node.name: value_of(node) for node, item in facts.items() if item.kind not in (Kind.OUTPUT, Kind.MARK)}
+    missing = [name for name, value in values.items() if value is MISSING]
+    dynamic = [name for name, value in values.items() if is_symbolic(value)]
+    refusals = []
+    if missing:
+        advice = "run it through autostream.schedule(model, inputs) or fake tensor propagation"
+        refusals.append(f"no-shapes: node {missing[0]} has no shape{_more(missing)}; {advice}")
+    if dynamic:
+        advice = "capture the model with static shapes"
+        refusals.append(f"dynamic-shape: node {dynamic[0]} has a symbolic shape or value{_more(dynamic)}; {advice}")
+    return refusals
+
+
+def _more(names: list[str]) -> str:
+    return f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+
+
+def _sync_refusals(operators: Mapping[fx.Node, Facts]) -> list[str]:
+    names = [node.name for node, item in operators.items() if item.hand_written_sync]
+    if not names:
+        return []
+    shown = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+    return [f"hand-written-sync: the graph already synchronises streams by hand ({shown})"]
+
+
+def _operator_notes(operators: Mapping[fx.Node, Facts]) -> list[str]:
+    """Name, once per target, the operators that are treated with more care than they may need."""
+    schemas = (item for item in operators.values() if item.overload is not None and not item.custom)
+    unknown = Counter(item.target for item in schemas if item.info is None)
+    opaque = Counter(item.target for item in operators.values() if item.custom)
+    barriers = Counter(item.target for item in operators.values() if item.kind is Kind.BARRIER)
+    return [
+        *(f"unknown operator {name} ({count} x): taken to use every core" for name, count in unknown.items()),
+        *(f"custom operator {name} ({count} x): taken to read and write all its tensors" for name, count in opaque.items()),
+        *(f"{name} ({count} x) is no ATen operator: nothing moves across it" for name, count in barriers.items()),
+    ]

@@ -1,0 +1,137 @@
+"""What the dependency analyser produces: operators, storages and the DAG that says why one operator must precede another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+import networkx as nx
+
+
+class Unit(StrEnum):
+    """The part of the chip an operator runs on."""
+
+    CUBE = "cube"
+    VECTOR = "vector"
+    MIXED = "mixed"
+    COMM = "comm"
+    HOST = "host"
+    #: Emits no task of its own (views, getitem): it goes wherever its consumer goes.
+    FREE = "free"
+
+
+class Why(StrEnum):
+    """Why an edge of the DAG exists."""
+
+    DATA = "data"
+    #: Storage hazards that no data edge expresses.
+    RAW = "raw"
+    WAR = "war"
+    WAW = "waw"
+    #: Order of side effects (random state, host transfers, opaque operators).
+    EFFECT = "effect"
+    #: The one total order of collectives.
+    COLLECTIVE = "collective"
+    #: Order the user's own scopes fix (a super-kernel scope is not split).
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSpec:
+    """Shape and dtype of one tensor; `dtype` is torch's name without the prefix, such as ``"bfloat16"``."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    #: Bytes per element.
+    itemsize: int
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the dense tensor."""
+        return self.numel * self.itemsize
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Storage:
+    """One buffer: every view of it is an access to the same storage."""
+
+    name: str
+    nbytes: int
+    #: ``"input"`` (graph input, weight or buffer), ``"intermediate"``, or ``"state"`` (random generator, hidden workspace).
+    kind: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One operator of the graph, free of any torch object.
+
+    `reads` and `writes` name storages. `scope` holds the merged attributes of the user's enclosing scopes (innermost wins).
+    """
+
+    name: str
+    #: ``str(node.target)`` such as ``"aten.mm.default"``; ``"getitem"`` for tuple access.
+    target: str
+    unit: Unit
+    #: Position in the graph as it was given.
+    index: int
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    flops: int
+    bytes_read: int
+    bytes_written: int
+    reads: tuple[str, ...] = ()
+    writes: tuple[str, ...] = ()
+    module_path: str = ""
+    source_line: str = ""
+    scope: tuple[tuple[str, str], ...] = ()
+    #: Process-group name of a collective, else None.
+    group: str | None = None
+    #: True if the operator table knows this target; an unknown one is estimated conservatively and reported.
+    known: bool = True
+
+    @property
+    def stream(self) -> str | None:
+        """The stream label the user's own scopes give this operator, or None."""
+        return dict(self.scope).get("_user_stream_label")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpGraph:
+    """The dependency DAG. Nodes of `dag` are operator names; every edge has ``why: frozenset[Why]``."""
+
+    dag: nx.DiGraph
+    #: Every operator by name, in the order of the given graph (a topological order of `dag`).
+    ops: Mapping[str, Op]
+    storages: Mapping[str, Storage]
+    #: Names of the operators whose values the graph returns.
+    outputs: tuple[str, ...]
+    #: Why the graph must not be scheduled (dynamic shapes, hand-written record/wait ...); empty if it may be.
+    refusals: tuple[str, ...] = ()
+    #: Things worth telling the reader of a report (unknown operators, opaque custom operators ...).
+    notes: tuple[str, ...] = field(default=())
+
+    def __iter__(self) -> Iterator[Op]:
+        return iter(self.ops.values())
+
+    def __len__(self) -> int:
+        return len(self.ops)
+
+    def why(self, before: str, after: str) -> frozenset[Why]:
+        """Return the reasons of one edge (empty if there is none)."""
+        if not self.dag.has_edge(before, after):
+            return frozenset()
+        reasons: frozenset[Why] = self.dag.edges[before, after]["why"]
+        return reasons
+
+    def orders(self) -> Iterator[tuple[str, str, frozenset[Why]]]:
+        """Yield the edges that no data edge enforces: (before, after, reasons), in graph order."""
+        for before, after, reasons in self.dag.edges(data="why"):
+            if Why.DATA not in reasons:
+                yield before, after, reasons

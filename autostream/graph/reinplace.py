@@ -1,0 +1,136 @@
+"""Which arguments an operator writes, and which operators a backend may turn into in-place ones.
+
+After functionalisation a cache update is ``new = index_put(cache, ...)`` with ``copy_(cache, new)`` at the end. Backends undo
+that: the operators between the two may write `cache` where they stand, so they count as writers of it. The same goes for the
+operator whose value simply replaces that of a graph input.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import fx
+
+from autostream.graph.calls import Facts, Kind, nodes_in
+from autostream.graph.model import TensorSpec, Unit
+from autostream.graph.values import specs_of, value_of
+
+#: The argument that an operator overwrites without reading it, where that is not called `out`.
+_OVERWRITTEN = {"aten.copy_": "self", "aten.fill_": "self", "aten.zero_": "self", "npu.copy_memory_": "input"}
+
+StoragesOf = Callable[[fx.Node], tuple[str, ...]]
+
+#: By operator that may become an in-place one: the storages that an element of its result would then lie in (None: the result).
+Reinplaced = dict[fx.Node, dict[int | None, tuple[str, ...]]]
+
+
+def arguments_written(item: Facts) -> list[Any]:
+    """Return the arguments an operator writes, or would write once its functional form is undone."""
+    if item.kind is Kind.FUNCTIONALIZED:
+        bases = item.arguments.get("_all_bases")
+        return [bases] if bases is not None else [item.arguments.get(name) for name in _schema_writes(item)]
+    if item.kind is not Kind.SCHEMA:
+        return []
+    names = list(_schema_writes(item))
+    if item.info is not None:
+        names += item.info.writes
+    if item.target.endswith(".out"):
+        names += ["out", "workspace"]
+    return [item.arguments[name] for name in dict.fromkeys(names) if name in item.arguments]
+
+
+def nodes_overwritten(item: Facts) -> set[fx.Node]:
+    """Return the values an operator writes without having read them."""
+    name = _OVERWRITTEN.get(item.target.rpartition(".")[0], "out")
+    if item.kind is not Kind.SCHEMA:
+        return set()
+    kept = {node for argument, value in item.arguments.items() if argument != name for node in nodes_in(value)}
+    return set(nodes_in(item.arguments.get(name))) - kept
+
+
+def _schema_writes(item: Facts) -> list[str]:
+    """Return the arguments the schema marks as written; a functional variant answers for its in-place counterpart."""
+    overload = item.overload
+    if overload is None:
+        return []
+    base = overload._schema.name.removesuffix("_functional")
+    if base != overload._schema.name:
+        namespace, _, name = base.partition("::")
+        packet = getattr(getattr(torch.ops, namespace), name, None)
+        overload = getattr(packet, overload._overloadname, overload)
+    annotated = {argument.name: argument.alias_info for argument in overload._schema.arguments}
+    return [name for name, alias in annotated.items() if alias is not None and alias.is_write]
+
+
+def find_reinplaced(facts: Mapping[fx.Node, Facts], storages_of: StoragesOf) -> Reinplaced:
+    """Find the operators between a buffer and the final `copy_` back into it."""
+    found: Reinplaced = {}
+    for item in facts.values():
+        if item.target != "aten.copy_.default":
+            continue
+        destinations, sources = nodes_in(item.arguments.get("self")), nodes_in(item.arguments.get("src"))
+        if len(destinations) == 1 and len(sources) == 1:
+            target = storages_of(destinations[0])
+            chain = _chain(facts, sources[0], destinations[0], storages_of)
+            if not chain and facts[destinations[0]].kind is Kind.STORAGE:
+                chain = _producer(facts, sources[0])
+            for node, output in chain:
+                elements = found.setdefault(node, {})
+                elements[output] = tuple(dict.fromkeys((*elements.get(output, ()), *target)))
+    return found
+
+
+def _chain(
+    facts: Mapping[fx.Node, Facts], source: fx.Node, destination: fx.Node, storages_of: StoragesOf
+) -> list[tuple[fx.Node, int | None]]:
+    """Walk from the value copied back towards the buffer, through values of the buffer's size; empty if it is not reached."""
+    target, size = set(storages_of(destination)), _size(destination)
+    if size is None:
+        return []
+    chain: list[tuple[fx.Node, int | None]] = []
+    current: fx.Node | None = source
+    while current is not None and not target & set(storages_of(current)):
+        current, output = _root(facts, current)
+        item = facts[current]
+        if item.kind not in (Kind.SCHEMA, Kind.FUNCTIONALIZED, Kind.OPAQUE):
+            return []
+        chain.append((current, output))
+        candidates = [node for node in _updated(item) if _size(node) == size]
+        reached = (node for node in candidates if target & set(storages_of(node)))
+        current = next(reached, candidates[0] if candidates else None)
+    return chain if current is not None else []
+
+
+def _producer(facts: Mapping[fx.Node, Facts], source: fx.Node) -> list[tuple[fx.Node, int | None]]:
+    """Return the operator whose value a graph input is overwritten with.
+
+    TorchAir makes an output in the input's own memory of such a copy, so the operator may write the input where it stands.
+    """
+    node, output = _root(facts, source)
+    return [(node, output)] if facts[node].kind in (Kind.SCHEMA, Kind.FUNCTIONALIZED, Kind.OPAQUE) else []
+
+
+def _root(facts: Mapping[fx.Node, Facts], node: fx.Node) -> tuple[fx.Node, int | None]:
+    """Go back through views and tuple access to the operator that made a value; also return the element of its result."""
+    output: int | None = None
+    while True:
+        item = facts[node]
+        if item.kind is Kind.GETITEM and isinstance(node.args[0], fx.Node) and isinstance(node.args[1], int):
+            output, node = node.args[1], node.args[0]
+        elif item.kind is Kind.SCHEMA and item.info is not None and item.info.unit is Unit.FREE and node.all_input_nodes:
+            output, node = None, node.all_input_nodes[0]
+        else:
+            return node, output
+
+
+def _updated(item: Facts) -> list[fx.Node]:
+    """Return the values an operator may update in place: what it declares, else any of its tensors."""
+    declared = [node for value in arguments_written(item) for node in nodes_in(value)]
+    return declared or list(item.node.all_input_nodes)
+
+
+def _size(node: fx.Node) -> tuple[int, str] | None:
+    specs: tuple[TensorSpec, ...] = specs_of(value_of(node))
+    return (specs[0].numel, specs[0].dtype) if len(specs) == 1 else None
