@@ -1,0 +1,56 @@
+"""Write a report and the graphs it is about into a folder."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+from autostream.errors import InputError
+from autostream.report.schema import Document
+
+REPORT = "report.json"
+GRAPH_BEFORE = "graph_before.txt"
+GRAPH_AFTER = "graph_after.txt"
+ASCEND_IR = "ascend_ir.pbtxt"
+
+
+def save(
+    document: Document, folder: str | os.PathLike[str], *, graph_before: str, graph_after: str, ascend_ir: str | None = None
+) -> tuple[Path, ...]:
+    """Write the report, the FX code before and after and (where given) the Ascend IR; return the paths written.
+
+    The folder is made if it is not there; each file appears complete or not at all.
+
+    Raises:
+        InputError: the folder or a file in it cannot be written.
+    """
+    texts = {REPORT: document.to_json(), GRAPH_BEFORE: graph_before, GRAPH_AFTER: graph_after}
+    if ascend_ir is not None:
+        texts[ASCEND_IR] = ascend_ir
+    return tuple(write(Path(folder) / name, text) for name, text in texts.items())
+
+
+def write(path: Path, text: str) -> Path:
+    """Write a text file that appears complete or not at all, with the folder it lies in; return its path.
+
+    Raises:
+        InputError: the file cannot be written; names it and the reason.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise IsADirectoryError(f"{path} is a folder")
+        _replace(path, text)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror or error}") from error
+    return path
+
+
+def _replace(path: Path, text: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
+    try:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,132 @@
+"""Show a report in a terminal: the verdict first, then streams, overlap, price, confidence and notes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autostream.program.model import Finding, Severity
+from autostream.report.schema import Document, OverlapRow, StreamRow
+from autostream.report.wording import duration, operator, percent, plural, verdict_line
+
+#: Width from which tables show more columns.
+WIDE = 110
+#: Rows a terminal shows of a longer list; the report file has them all.
+ROWS = 8
+
+_TIMELINE = {
+    "scheduled": "Streams of the scheduled graph (simulated)",
+    "refused": "Streams of the plan that was refused (simulated)",
+    "unscheduled": "Streams of the graph as it is (simulated)",
+}
+_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
+
+
+def render(document: Document, console: Console) -> None:
+    """Print a document: readable as plain text at 80 columns, with more columns from 110 on."""
+    accepted = document.verdict.accepted
+    line = Text(verdict_line(document))
+    line.stylize("bold green" if accepted else "bold yellow", 0, len("ACCEPTED" if accepted else "DECLINED"))
+    console.print(line)
+    if document.streams:
+        console.print()
+        console.print(_stream_table(document, wide=console.width >= WIDE))
+    if document.overlap.rows:
+        console.print()
+        console.print(_overlap_table(document.overlap.rows[:ROWS], wide=console.width >= WIDE))
+    console.print()
+    for line in _summary(document):
+        console.print(line)
+    if document.findings:
+        console.print()
+        render_findings(document.findings, console)
+    _list("Notes", document.notes, console)
+
+
+def render_findings(findings: Sequence[Finding], console: Console) -> None:
+    """Print findings, the worst first."""
+    order = list(Severity)
+    for finding in sorted(findings, key=lambda finding: order.index(finding.severity)):
+        head = Text.assemble(
+            (finding.severity.value.upper(), _STYLE[finding.severity]), f" {finding.kind}: {finding.explanation}"
+        )
+        console.print(head)
+        if finding.steps:
+            where = f" (on {', '.join(finding.streams)})" if finding.streams else ""
+            console.print(Text(f"  at: {_some(finding.steps)}{where}"))
+        if finding.remedy:
+            console.print(Text(f"  fix: {finding.remedy}"))
+
+
+def _stream_table(document: Document, *, wide: bool) -> Table:
+    table = Table(title=_TIMELINE[document.shows], title_justify="left", title_style="bold")
+    table.add_column("Stream", overflow="fold")
+    for heading in ("Ops", "Busy", "Share", *(("From", "To") if wide else ())):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Busy time by unit")
+    for row in document.streams:
+        span = (duration(row.start_ns), duration(row.end_ns)) if wide else ()
+        cells = (row.name, str(row.ops), duration(row.busy_ns), percent(row.share), *span, _units(row))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _units(row: StreamRow) -> str:
+    shares = sorted(row.units.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{unit} {percent(spent / row.busy_ns)}" for unit, spent in shares)
+
+
+def _overlap_table(rows: Iterable[OverlapRow], *, wide: bool) -> Table:
+    table = Table(title="What runs beside what (simulated)", title_justify="left", title_style="bold")
+    for heading in ("Operator", "beside", *(("Units", "Longest pair") if wide else ())):
+        table.add_column(heading, overflow="fold")
+    for heading in (*(("Times",) if wide else ()), "Together"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for row in rows:
+        details = (" + ".join(row.units), " | ".join(row.example), str(row.times)) if wide else ()
+        cells = (*map(operator, row.targets), *details, duration(row.ns))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _summary(document: Document) -> Iterable[Text]:
+    verdict = document.verdict
+    if document.overlap.total_ns:
+        units = sorted(document.overlap.units.items(), key=lambda item: (-item[1], item[0]))
+        pairs = ", ".join(f"{pair} {duration(spent)}" for pair, spent in units)
+        yield _entry("Overlap", f"at least two streams busy for {duration(document.overlap.total_ns)} simulated ({pairs})")
+    if verdict.side_streams or verdict.cross_edges or verdict.control_edges:
+        price = [plural(verdict.side_streams, "side stream"), plural(verdict.cross_edges, "cross-stream edge")]
+        price.append(plural(verdict.control_edges, "control edge"))
+        if document.contention_ns:
+            price.append(f"operators {duration(document.contention_ns)} longer in all from sharing the chip (simulated)")
+        yield _entry("Price", ", ".join(price))
+    shares = ", ".join(f"{percent(share)} {tier.value}" for tier, share in document.confidence.items())
+    if any(document.confidence.values()):
+        yield _entry("Confidence", f"of the predicted operator time: {shares}")
+    made = document.provenance
+    versions = [f"autostream {made.autostream}", f"torch {made.torch or 'absent'}", f"torch_npu {made.torch_npu or 'absent'}"]
+    yield _entry("Basis", f"{made.basis}; {', '.join(versions)}; cost model {made.chip_digest or made.chip}")
+
+
+def _list(title: str, lines: Sequence[str], console: Console) -> None:
+    if not lines:
+        return
+    console.print()
+    console.print(Text(f"{title}:", style="bold"))
+    for line in lines[:ROWS]:
+        console.print(Text(f"- {line}"))
+    if len(lines) > ROWS:
+        console.print(Text(f"- and {len(lines) - ROWS} more in the report file"))
+
+
+def _entry(title: str, text: str) -> Text:
+    return Text.assemble((f"{title}: ", "bold"), text)
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - ROWS} more" if len(names) > ROWS else ""
+    return ", ".join(names[:ROWS]) + more

@@ -1,0 +1,53 @@
+"""How times, shares and verdicts are put into words, the same in the terminal, in logs and in files."""
+
+from __future__ import annotations
+
+from autostream.report.schema import Document
+
+
+def duration(ns: int) -> str:
+    """Return a time in microseconds (milliseconds from 10 ms on): ``"412.3 us"``."""
+    return f"{ns / 1e6:.2f} ms" if ns >= 10_000_000 else f"{ns / 1e3:.1f} us"
+
+
+def percent(share: float) -> str:
+    """Return a share as a whole percentage; ``"<1 %"`` for what is little but not nothing."""
+    return "<1 %" if 0 < share < 0.005 else f"{share * 100:.0f} %"
+
+
+def change(gain: float) -> str:
+    """Return a gain as the change of the time it means: a gain of 0.1 is ``"-10.0 %"``, a loss ``"+1.0 %"``."""
+    value = round(-gain * 100, 1)
+    return f"{value:+.1f} %" if value else "0.0 %"
+
+
+def operator(target: str) -> str:
+    """Return an operator's short name: ``"npu.npu_swiglu.default"`` is ``"npu_swiglu"``, ``"aten.add.Tensor"`` stays."""
+    return target.removesuffix(".default").removeprefix("npu.")
+
+
+def plural(count: int, noun: str) -> str:
+    """Return ``"1 edge"``, ``"2 edges"``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def verdict_line(document: Document) -> str:
+    """Return the decision and the numbers it rests on, in one line."""
+    verdict = document.verdict
+    numbers = _numbers(document)
+    bound = f"lower bound {duration(verdict.lower_bound_ns)}" if verdict.lower_bound_ns else ""
+    if verdict.accepted:
+        return "ACCEPTED: " + ", ".join(part for part in (numbers, bound, f"on {verdict.chip}") if part)
+    reason = verdict.reason.rstrip(".")
+    told = ", ".join(part for part in (numbers, bound) if part)
+    return f"DECLINED: {reason}, on {verdict.chip}" + (f" ({told})" if told else "")
+
+
+def _numbers(document: Document) -> str:
+    verdict = document.verdict
+    if not verdict.serial_ns:
+        return ""
+    if document.shows not in ("scheduled", "refused"):
+        return f"{duration(verdict.serial_ns)} simulated as it is"
+    band = f"between {change(verdict.gain_low)} and {change(verdict.gain_high)} within the model's error"
+    return f"{duration(verdict.serial_ns)} -> {duration(verdict.scheduled_ns)} simulated ({change(verdict.gain)}, {band})"
