@@ -1,0 +1,260 @@
+"""The public functions: compile, schedule, check, inspect, lower, and the Dynamo backend."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import fx
+
+from autostream import offline, telemetry
+from autostream.chips import cost_model
+from autostream.cost.model import Cost
+from autostream.errors import InputError, OfflineError
+from autostream.graph import AtenProgram, OpGraph, to_aten
+from autostream.offline import Converted
+from autostream.options import Options
+from autostream.pipeline import plan
+from autostream.program import Finding, StreamProgram, Timeline, read_ascend_ir, read_fx, verify, written_back
+from autostream.report import Document
+from autostream.report.files import save as save_report
+from autostream.rewrite.air import Air, torchair_backend
+from autostream.schedule import Schedule
+from autostream.stream_pass import StreamPass
+from autostream.verdict import Verdict
+
+logger = logging.getLogger(__name__)
+
+_IR_SUFFIXES = (".pbtxt", ".pb", ".txt")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleResult:
+    """A verdict with everything it rests on.
+
+    `graph_module` is the rewritten graph if the plan was accepted, else the graph as it was captured. `program` is what was
+    read back from the emitted graph (None if nothing was emitted). Times are simulated, in nanoseconds.
+    """
+
+    verdict: Verdict
+    graph: OpGraph | None
+    costs: Mapping[str, Cost]
+    schedule: Schedule | None
+    program: StreamProgram | None
+    graph_module: fx.GraphModule
+    findings: tuple[Finding, ...]
+    before: Timeline | None
+    after: Timeline | None
+    report: Document
+    original: fx.GraphModule
+    ascend_ir: Converted | None
+
+    def save(self, folder: str | Path) -> tuple[Path, ...]:
+        """Write report.json, the graph before and after, and the Ascend IR if there is one; return the paths.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        return save_report(
+            self.report,
+            Path(folder),
+            graph_before=str(self.original.graph),
+            graph_after=str(self.graph_module.graph),
+            ascend_ir=self.ascend_ir.pbtxt if self.ascend_ir else None,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inspection:
+    """A multi-stream program as it was read, level by level (``"fx"``, ``"ascend_ir"``), and what the verifier says of it."""
+
+    programs: Mapping[str, StreamProgram]
+    findings: tuple[Finding, ...]
+
+
+def schedule(
+    program: Any,
+    example_inputs: Any = None,
+    *,
+    chip: str | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+) -> ScheduleResult:
+    """Schedule a program offline: no NPU is needed, nothing is run.
+
+    Args:
+        program: nn.Module (with `example_inputs`, which may be fake or on the meta device), ExportedProgram, ATen
+            GraphModule, or the path of a .pt2 file.
+        example_inputs: a tensor or a tuple of tensors for an nn.Module.
+        chip: chip name or path of a chip file; None = the device's own, else 910B2.
+        options: Options or a mapping.
+
+    Raises:
+        InputError: wrong type, unknown chip or option, unreadable file.
+        CaptureError: the module cannot be captured as one static graph.
+    """
+    chosen = Options.of(options)
+    model = cost_model(chip)
+    host = _bring_up_host()
+    captured = to_aten(program, example_inputs)
+    convert = functools.partial(_convert, captured) if host else None
+    outcome = plan(captured.graph_module, model=model, options=chosen, dialect=Air(), convert=convert)
+    return ScheduleResult(
+        verdict=outcome.verdict,
+        graph=outcome.graph,
+        costs=outcome.costs,
+        schedule=outcome.schedule,
+        program=outcome.program,
+        graph_module=outcome.graph_module or captured.graph_module,
+        findings=outcome.findings,
+        before=outcome.before,
+        after=outcome.after,
+        report=outcome.document(name=captured.name, options=chosen, model=model),
+        original=captured.graph_module,
+        ascend_ir=outcome.ascend_ir,
+    )
+
+
+def inspect(program: Any, example_inputs: Any = None) -> Inspection:
+    """Read a multi-stream program, hand-written or ours, and verify it on every level that can be had here.
+
+    Args:
+        program: what `schedule` takes, or the path of an Ascend IR dump (.pbtxt, .pb, .txt).
+        example_inputs: a tensor or a tuple of tensors for an nn.Module.
+
+    Raises:
+        InputError: wrong type, unreadable or foreign file.
+    """
+    if isinstance(program, str | Path) and Path(program).suffix.lower() in _IR_SUFFIXES:
+        read = read_ascend_ir(Path(program))
+        return Inspection(programs={"ascend_ir": read}, findings=verify(read))
+    host = _bring_up_host()
+    captured = to_aten(program, example_inputs)
+    programs = {"fx": read_fx(captured.graph_module)}
+    if host:
+        try:
+            converted = _convert(captured, captured.graph_module)
+            programs["ascend_ir"] = read_ascend_ir(converted.serialized, written_back=written_back(captured.graph_module))
+        except OfflineError as error:
+            logger.warning("checked on the FX graph only: %s", error)
+    findings = [finding for level in programs.values() for finding in verify(level)]
+    return Inspection(programs=programs, findings=tuple(dict.fromkeys(findings)))
+
+
+def check(program: Any, example_inputs: Any = None) -> tuple[Finding, ...]:
+    """Return what the verifier says of a multi-stream program; see `inspect` for arguments and errors."""
+    return inspect(program, example_inputs).findings
+
+
+def lower(
+    program: Any,
+    example_inputs: Any = None,
+    *,
+    chip: str | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+) -> str:
+    """Return the Ascend IR (GraphDef in text form) of the scheduled program, made here by the real TorchAir.
+
+    A declined program is lowered as it was given. Arguments and errors are those of `schedule`.
+
+    Raises:
+        OfflineError: torch_npu is not there, or TorchAir has no converter for an operator.
+    """
+    offline.activate()
+    result = schedule(program, example_inputs, chip=chip, options=options)
+    converted = result.ascend_ir or offline.convert(result.graph_module, None)
+    return converted.text
+
+
+def compile(  # the name users know from torch
+    model: Callable[..., Any],
+    *,
+    chip: str | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+    **torch_compile_kwargs: Any,
+) -> Any:
+    """Compile a model with multi-stream scheduling; returns what torch.compile returns.
+
+    On an NPU the model goes through TorchAir (max-autotune) with the pass registered. Elsewhere the model runs unscheduled on
+    the device at hand and each graph still gets its verdict, see `autostream.reports`.
+
+    Raises:
+        InputError: unknown chip or option, or `backend` among the keyword arguments.
+    """
+    if "backend" in torch_compile_kwargs:
+        raise InputError(
+            "autostream.compile sets backend itself; with one of your own, give TorchAir's config autostream.pass_ instead"
+        )
+    backend = functools.partial(dynamo_backend, chip=chip, options=Options.of(options))
+    cost_model(chip)
+    return torch.compile(model, backend=backend, **torch_compile_kwargs)
+
+
+def dynamo_backend(
+    graph_module: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    chip: str | None = None,
+    options: Options | Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Dynamo backend ``"autostream"``: TorchAir with the pass on an NPU, else eager ATen with a verdict for each graph.
+
+    ``torch.compile(model, backend="autostream", options={...})`` passes its options on; ``"chip"`` among them names the chip.
+    """
+    given = dict(options) if isinstance(options, Mapping) else {}
+    chip = given.pop("chip", chip)
+    stream_pass = StreamPass(chip=chip, options=given if isinstance(options, Mapping) else options)
+    backend = torchair_backend(stream_pass) if _npu_present() else _host_backend(stream_pass)
+    compiled: Callable[..., Any] = backend(graph_module, list(example_inputs))
+    return compiled
+
+
+def reports() -> tuple[Document, ...]:
+    """Return the reports of the graphs compiled in this process, newest last."""
+    return telemetry.reports()
+
+
+def _convert(captured: AtenProgram, graph_module: fx.GraphModule) -> Converted:
+    return offline.convert(graph_module, captured.example_inputs)
+
+
+def _bring_up_host() -> bool:
+    """Bring up the real torch_npu and TorchAir if they can be had; say once in the log why not."""
+    missing = offline.why_unavailable()
+    if missing is not None:
+        logger.info("no Ascend IR here: %s", missing)
+        return False
+    offline.activate()
+    return True
+
+
+def _npu_present() -> bool:
+    npu = getattr(torch, "npu", None) if "torch_npu" in sys.modules else None
+    return bool(npu is not None and offline.has_cann() and npu.is_available())
+
+
+def _host_backend(stream_pass: StreamPass) -> Callable[..., Any]:
+    """Run the ATen graph as it is; the pass judges a copy."""
+    from torch._dynamo.backends.common import aot_autograd
+    from torch._functorch._aot_autograd.utils import make_boxed_func
+
+    def run_as_it_is(graph_module: fx.GraphModule, _example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        boxed: Callable[..., Any] = make_boxed_func(graph_module.forward)
+        return boxed
+
+    def judge(graph_module: fx.GraphModule, example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        stream_pass.judge(graph_module, example_inputs)
+        return run_as_it_is(graph_module, example_inputs)
+
+    backend: Callable[..., Any] = aot_autograd(
+        fw_compiler=judge,
+        bw_compiler=run_as_it_is,
+        inference_compiler=judge,
+        keep_inference_input_mutations=True,
+    )
+    return backend

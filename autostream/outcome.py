@@ -1,0 +1,54 @@
+"""What the pipeline found out about one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from torch import fx
+
+from autostream.cost.model import Cost, CostModel
+from autostream.graph.model import OpGraph
+from autostream.offline import Converted
+from autostream.options import Options
+from autostream.program.model import Finding, StreamProgram, Timeline
+from autostream.report import Document, Provenance, build
+from autostream.schedule.problem import Schedule
+from autostream.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The verdict and everything it rests on; what the pipeline did not get to is None or empty.
+
+    `graph_module` is the rewritten graph and set only if the plan was accepted; `program` is read back from the rewritten
+    graph even if the plan was then refused. `ascend_ir` is the converted form of the graph, where it was asked for.
+    """
+
+    verdict: Verdict
+    graph: OpGraph | None = None
+    costs: Mapping[str, Cost] = field(default_factory=dict)
+    schedule: Schedule | None = None
+    before: Timeline | None = None
+    after: Timeline | None = None
+    program: StreamProgram | None = None
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    graph_module: fx.GraphModule | None = None
+    ascend_ir: Converted | None = None
+
+    def document(self, *, name: str, options: Options, model: CostModel) -> Document:
+        """Return the report of this outcome: plain data, no graph is kept alive by it."""
+        provenance = Provenance.of(chip=model.machine.name, chip_digest=model.fingerprint(), options=options)
+        return build(
+            name=name,
+            verdict=self.verdict,
+            provenance=provenance,
+            graph=self.graph,
+            costs=self.costs,
+            before=self.before,
+            after=self.after,
+            program=self.program,
+            findings=self.findings,
+            notes=self.notes,
+        )

@@ -1,0 +1,169 @@
+"""The product in one page: capture, estimate, solve, emit, read back, verify, simulate, accept or decline."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from torch import fx
+
+from autostream import acceptance
+from autostream.cost.model import FREE, Cost, CostModel, Tier
+from autostream.errors import AutostreamError, OfflineError, VerificationError
+from autostream.graph import Op, OpGraph, capture
+from autostream.offline import Converted
+from autostream.options import Options
+from autostream.outcome import Outcome
+from autostream.program import Finding, Severity, cross_edges, read_ascend_ir, read_fx, simulate, verify, written_back
+from autostream.rewrite.dialect import Dialect
+from autostream.rewrite.emit import emit
+from autostream.rewrite.sync import task_orders
+from autostream.schedule import Schedule, build_problem, lower_bound, strategy
+from autostream.schedule.problem import HCCL, MAIN
+from autostream.verdict import Verdict
+
+logger = logging.getLogger(__name__)
+
+#: Converts a graph to Ascend IR.
+Convert = Callable[[fx.GraphModule], Converted]
+
+
+def plan(
+    graph_module: fx.GraphModule,
+    *,
+    model: CostModel,
+    options: Options,
+    dialect: Dialect,
+    convert: Convert | None = None,
+) -> Outcome:
+    """Schedule an ATen graph. `graph_module` is not changed, whatever happens.
+
+    Args:
+        graph_module: ATen graph; every node's ``meta["val"]`` tells its shape.
+        model: prices operators.
+        options: see `Options`.
+        dialect: vocabulary of the backend.
+        convert: if given, the emitted graph is converted and the proof repeated on the Ascend IR.
+
+    Raises:
+        AutostreamError: only with ``options.strict``; otherwise a failure is a declined verdict.
+    """
+    graph = capture(graph_module)
+    try:
+        return _plan(graph_module, graph, model, options, dialect, convert)
+    except AutostreamError as error:
+        if options.strict:
+            raise
+        code = "unverified" if isinstance(error, VerificationError) else "error"
+        logger.warning("autostream left the graph as it was: %s", error)
+        return Outcome(verdict=_verdict(model, code, str(error)), graph=graph)
+
+
+def _plan(
+    graph_module: fx.GraphModule,
+    graph: OpGraph,
+    model: CostModel,
+    options: Options,
+    dialect: Dialect,
+    convert: Convert | None,
+) -> Outcome:
+    if graph.refusals:
+        code, _, reason = graph.refusals[0].partition(": ")
+        return Outcome(verdict=_verdict(model, code, reason), graph=graph)
+    scheduled = [op.name for op in graph if op.stream is not None and op.stream.startswith(options.label_prefix)]
+    if scheduled:
+        reason = f"the graph already carries a schedule of autostream ({scheduled[0]!r} and {len(scheduled) - 1} more operators)"
+        return Outcome(verdict=_verdict(model, "already-scheduled", reason), graph=graph)
+    machine = model.machine
+    serial = read_fx(graph_module, semantics=dialect.semantics)
+    tasks = {step.name for step in serial.steps if step.stream is not None}
+    costs = {op.name: _price(op, model, options) if op.name in tasks else FREE for op in graph}
+    problem = build_problem(graph, costs, machine, options)
+    before = simulate(serial, costs, machine)
+    schedule = strategy(options).solve(problem)
+    labels = _side_streams(graph, schedule)
+    known: dict[str, Any] = {"graph": graph, "costs": costs, "before": before, "schedule": schedule}
+    numbers: dict[str, Any] = {
+        "serial_ns": before.makespan,
+        "scheduled_ns": before.makespan,
+        "lower_bound_ns": lower_bound(problem),
+        "unmeasured": _unmeasured(costs),
+        "strategy": schedule.strategy,
+    }
+    if not labels:
+        reason = "no side stream shortens the simulated time; nothing is worth running beside the default stream"
+        return Outcome(verdict=_verdict(model, "nothing-to-overlap", reason, numbers), **known)
+
+    emitted = emit(graph_module, graph, schedule, dialect)
+    program = read_fx(emitted.graph_module, semantics=dialect.semantics)
+    orders = task_orders(graph)
+    findings = _proved(verify(program, required=orders), "emitted graph")
+    after = simulate(program, costs, machine)
+    gain = acceptance.gain(serial, program, graph, costs, machine)
+    numbers |= {
+        "scheduled_ns": after.makespan,
+        "gain_low": gain.low,
+        "gain_high": gain.high,
+        "side_streams": len(labels),
+        "cross_edges": len(cross_edges(program)),
+        "control_edges": emitted.control_edges,
+    }
+    known |= {"after": after, "program": program, "findings": findings}
+    refusal = acceptance.refusal(gain, options.min_gain)
+    if refusal is not None:
+        return Outcome(verdict=_verdict(model, *refusal, numbers), **known)
+    ascend_ir, notes = _prove_ascend_ir(emitted.graph_module, orders, convert)
+    reason = f"simulated gain {gain.nominal:.1%}, at least {gain.low:.1%} within the cost model's error"
+    verdict = _verdict(model, "accepted", reason, numbers)
+    return Outcome(verdict=verdict, graph_module=emitted.graph_module, ascend_ir=ascend_ir, notes=notes, **known)
+
+
+def _price(op: Op, model: CostModel, options: Options) -> Cost:
+    """Return the cost of an operator; unless the user says otherwise it holds every core of the kinds it uses."""
+    cost = model.estimate(op)
+    if options.same_unit_overlap:
+        return cost
+    held, machine = cost.resources, model.machine
+    everything = replace(held, aic=machine.aic if held.aic else 0, aiv=machine.aiv if held.aiv else 0)
+    return replace(cost, resources=everything)
+
+
+def _prove_ascend_ir(
+    graph_module: fx.GraphModule, orders: tuple[tuple[str, str, str], ...], convert: Convert | None
+) -> tuple[Converted | None, tuple[str, ...]]:
+    """Repeat the proof on the converted graph; return it, or a note why there is none."""
+    if convert is None:
+        return None, ()
+    try:
+        converted = convert(graph_module)
+    except OfflineError as error:
+        return None, (f"proved on the FX graph only; the Ascend IR could not be made here: {error}",)
+    program = read_ascend_ir(converted.serialized, in_order=True, written_back=written_back(graph_module))
+    _proved(verify(program, required=orders), "Ascend IR")
+    return converted, ()
+
+
+def _proved(findings: tuple[Finding, ...], what: str) -> tuple[Finding, ...]:
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise VerificationError(f"the {what} failed {len(errors)} proof(s), the first: {errors[0].explanation}")
+    return findings
+
+
+def _verdict(model: CostModel, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:
+    return Verdict(accepted=code == "accepted", code=code, reason=reason, chip=model.machine.name, **(numbers or {}))
+
+
+def _side_streams(graph: OpGraph, schedule: Schedule) -> frozenset[str]:
+    """Return the labels the schedule opens beside the default streams and the user's own."""
+    own = {op.stream for op in graph}
+    return frozenset(p.stream for p in schedule.placements) - {MAIN, HCCL} - own
+
+
+def _unmeasured(costs: Mapping[str, Cost]) -> float:
+    """Return the share of the serial time whose costs no measurement backs."""
+    total = sum(cost.duration for cost in costs.values())
+    weak = sum(cost.duration for cost in costs.values() if cost.tier in (Tier.ANALYTIC, Tier.UNKNOWN))
+    return weak / total if total else 0.0

@@ -1,0 +1,150 @@
+"""The graph pass: what TorchAir calls between its own passes, `(graph_module, example_inputs, config)`, in place."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import fx
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+from autostream import telemetry
+from autostream.chips import cost_model
+from autostream.cost.model import CostModel
+from autostream.graph import to_aten
+from autostream.options import Options
+from autostream.outcome import Outcome
+from autostream.pipeline import plan
+from autostream.rewrite.air import Air
+from autostream.verdict import Verdict
+
+logger = logging.getLogger(__name__)
+
+#: What the pass asks of TorchAir so that the planned order survives GE's own sorting.
+_STABLE_ORDER = "StableRDFS"
+
+
+class StreamPass(CustomGraphPass):
+    """Assigns independent branches of a graph to streams, or leaves the graph exactly as it is.
+
+    Use it in either of TorchAir's slots; the post slot runs after TorchAir's own fusions and is preferred::
+
+        config = torchair.CompilerConfig()
+        config.post_grad_custom_post_pass = autostream.StreamPass(chip="910B2")
+
+    Args:
+        chip: chip name or path of a chip file; None = the device's own chip, else 910B2.
+        options: Options or a mapping of option names to values.
+        cost_model: prices operators instead of the chip's roofline.
+
+    Raises:
+        InputError: unknown chip or option.
+    """
+
+    def __init__(
+        self,
+        *,
+        chip: str | None = None,
+        options: Options | Mapping[str, Any] | None = None,
+        cost_model: CostModel | None = None,
+    ) -> None:
+        self.options = Options.of(options)
+        # TorchAir walks the attributes of everything on its config; a function keeps the model out of that walk.
+        self._model: Callable[[], CostModel] = _model_source(chip, cost_model)
+        self.fingerprint = f"autostream {self.options.fingerprint()} {self._model().fingerprint()}"
+        # TorchAir's compile cache tells passes apart by disassembling them: differently configured passes must differ there.
+        self.identity = compile(repr(self.fingerprint), "autostream", "eval")
+
+    def uuid(self) -> str:
+        """Return what identifies this pass in compile caches."""
+        return self.fingerprint
+
+    def __call__(
+        self,
+        graph_module: fx.GraphModule | fx.Graph,
+        example_inputs: Sequence[Any] | None = None,
+        config: Any = None,
+    ) -> None:
+        """Schedule `graph_module` in place, or leave it untouched; the verdict goes to the log and to `autostream.reports()`.
+
+        Raises:
+            AutostreamError: only with the option ``strict``.
+        """
+        if isinstance(graph_module, fx.Graph):
+            logger.warning("autostream: this backend has no stream vocabulary; the graph is left as it is")
+            return
+        outcome = self.judge(graph_module, example_inputs, config)
+        if outcome is None or outcome.graph_module is None:
+            return
+        # Everything that can fail is behind us: the swap is all there is.
+        graph_module.graph = outcome.graph_module.graph
+        graph_module.recompile()
+        if config is not None:
+            config.experimental_config.topology_sorting_strategy = _STABLE_ORDER
+
+    def judge(
+        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None = None, config: Any = None
+    ) -> Outcome | None:
+        """Return what the pass would do with `graph_module`, which is not changed; file the report.
+
+        Returns None if that failed unexpectedly: the failure is logged and the caller goes on with the graph as it is.
+
+        Raises:
+            Exception: only with the option ``strict``.
+        """
+        try:
+            return self._judge(graph_module, example_inputs, config)
+        except Exception:
+            if self.options.strict:
+                raise
+            logger.warning("autostream left the graph as it was", exc_info=True)
+            return None
+
+    def _judge(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any) -> Outcome:
+        model = self._model()
+        refusal = _config_refusal(config)
+        if refusal is not None:
+            code, reason = refusal
+            outcome = Outcome(verdict=Verdict(accepted=False, code=code, reason=reason, chip=model.machine.name))
+        else:
+            module = _with_shapes(graph_module, example_inputs)
+            outcome = plan(module, model=model, options=self.options, dialect=Air())
+        telemetry.add(outcome.document(name="", options=self.options, model=model))
+        verdict = outcome.verdict
+        logger.info("autostream %s: %s", "accepted" if verdict.accepted else "declined", verdict.reason)
+        return outcome
+
+
+def _model_source(chip: str | None, model: CostModel | None) -> Callable[[], CostModel]:
+    if model is not None:
+        return lambda: model
+    cost_model(chip)  # a wrong name is an error here, not in the middle of a compilation
+    return lambda: cost_model(chip)
+
+
+def _config_refusal(config: Any) -> tuple[str, str] | None:
+    """Return (code, reason) if TorchAir's configuration rules streams out."""
+    if config is None:
+        return None
+    mode = config.mode.value
+    if mode != "max-autotune":
+        return "unsupported", f"mode {mode!r} synchronises nothing by itself; only max-autotune is supported so far"
+    if config.ge_config.enable_single_stream.value in ("1", "True", "true"):
+        return "single-stream", "enable_single_stream is set, which GE refuses together with stream labels"
+    sorting = config.experimental_config.topology_sorting_strategy.value
+    if sorting not in ("DFS", _STABLE_ORDER):
+        return "unsupported", f"topology_sorting_strategy {sorting!r} would undo the planned order (allowed: DFS, StableRDFS)"
+    return None
+
+
+def _with_shapes(graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None) -> fx.GraphModule:
+    """Return the module itself if every operator's value is known, else a copy with the values filled in."""
+    missing = any(node.op == "call_function" and "val" not in node.meta for node in graph_module.graph.nodes)
+    if not missing or example_inputs is None:
+        return graph_module
+    return to_aten(graph_module, tuple(example_inputs)).graph_module
+
+
+#: The pass with default options, for `config.post_grad_custom_post_pass = autostream.pass_`.
+pass_ = StreamPass()
