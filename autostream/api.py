@@ -24,7 +24,7 @@ from autostream.pipeline import plan
 from autostream.program import Finding, StreamProgram, Timeline, read_ascend_ir, read_fx, verify, written_back
 from autostream.report import Document
 from autostream.report.files import save as save_report
-from autostream.rewrite.air import Air, torchair_backend
+from autostream.rewrite.air import Air
 from autostream.schedule import Schedule
 from autostream.stream_pass import StreamPass
 from autostream.verdict import Verdict
@@ -209,7 +209,7 @@ def dynamo_backend(
     given = dict(options) if isinstance(options, Mapping) else {}
     chip = given.pop("chip", chip)
     stream_pass = StreamPass(chip=chip, options=given if isinstance(options, Mapping) else options)
-    backend = torchair_backend(stream_pass) if _npu_present() else _host_backend(stream_pass)
+    backend = offline.npu_backend(post_pass=stream_pass) if _npu_present() else _host_backend(stream_pass)
     compiled: Callable[..., Any] = backend(graph_module, list(example_inputs))
     return compiled
 

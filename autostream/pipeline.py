@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -11,23 +11,19 @@ from torch import fx
 
 from autostream import acceptance
 from autostream.cost.model import FREE, Cost, CostModel, Tier
-from autostream.errors import AutostreamError, OfflineError, VerificationError
+from autostream.errors import AutostreamError, VerificationError
 from autostream.graph import Op, OpGraph, capture
-from autostream.offline import Converted
 from autostream.options import Options
 from autostream.outcome import Outcome
-from autostream.program import Finding, Severity, cross_edges, read_ascend_ir, read_fx, simulate, verify, written_back
+from autostream.program import cross_edges, read_fx, simulate
+from autostream.proof import Convert, prove, prove_ascend_ir
 from autostream.rewrite.dialect import Dialect
 from autostream.rewrite.emit import emit
-from autostream.rewrite.sync import task_orders
 from autostream.schedule import Schedule, build_problem, lower_bound, strategy
 from autostream.schedule.problem import HCCL, MAIN
 from autostream.verdict import Verdict
 
 logger = logging.getLogger(__name__)
-
-#: Converts a graph to Ascend IR.
-Convert = Callable[[fx.GraphModule], Converted]
 
 
 def plan(
@@ -98,8 +94,7 @@ def _plan(
 
     emitted = emit(graph_module, graph, schedule, dialect)
     program = read_fx(emitted.graph_module, semantics=dialect.semantics)
-    orders = task_orders(graph)
-    findings = _proved(verify(program, required=orders), "emitted graph")
+    findings = prove(program, graph)
     after = simulate(program, costs, machine)
     gain = acceptance.gain(serial, program, graph, costs, machine)
     numbers |= {
@@ -114,7 +109,7 @@ def _plan(
     refusal = acceptance.refusal(gain, options.min_gain)
     if refusal is not None:
         return Outcome(verdict=_verdict(model, *refusal, numbers), **known)
-    ascend_ir, notes = _prove_ascend_ir(emitted.graph_module, orders, convert)
+    ascend_ir, notes = prove_ascend_ir(emitted.graph_module, graph, convert)
     reason = f"simulated gain {gain.nominal:.1%}, at least {gain.low:.1%} within the cost model's error"
     verdict = _verdict(model, "accepted", reason, numbers)
     return Outcome(verdict=verdict, graph_module=emitted.graph_module, ascend_ir=ascend_ir, notes=notes, **known)
@@ -128,28 +123,6 @@ def _price(op: Op, model: CostModel, options: Options) -> Cost:
     held, machine = cost.resources, model.machine
     everything = replace(held, aic=machine.aic if held.aic else 0, aiv=machine.aiv if held.aiv else 0)
     return replace(cost, resources=everything)
-
-
-def _prove_ascend_ir(
-    graph_module: fx.GraphModule, orders: tuple[tuple[str, str, str], ...], convert: Convert | None
-) -> tuple[Converted | None, tuple[str, ...]]:
-    """Repeat the proof on the converted graph; return it, or a note why there is none."""
-    if convert is None:
-        return None, ()
-    try:
-        converted = convert(graph_module)
-    except OfflineError as error:
-        return None, (f"proved on the FX graph only; the Ascend IR could not be made here: {error}",)
-    program = read_ascend_ir(converted.serialized, in_order=True, written_back=written_back(graph_module))
-    _proved(verify(program, required=orders), "Ascend IR")
-    return converted, ()
-
-
-def _proved(findings: tuple[Finding, ...], what: str) -> tuple[Finding, ...]:
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-    if errors:
-        raise VerificationError(f"the {what} failed {len(errors)} proof(s), the first: {errors[0].explanation}")
-    return findings
 
 
 def _verdict(model: CostModel, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:

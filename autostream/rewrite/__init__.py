@@ -1,0 +1,1 @@
+"""Write a schedule into an FX graph, in the vocabulary of a backend."""

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from autostream import offline
-from autostream.errors import InputError
 from autostream.program import EdgeKind, Severity, StreamProgram, happens_before, read_ascend_ir, read_fx, verify, written_back
 from tests.program.programs import Graph, aten, found
 

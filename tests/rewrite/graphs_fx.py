@@ -29,15 +29,11 @@ def at_random(graph: OpGraph, seed: int, labels: tuple[str, ...] = ("side_1", "s
     """Schedule in program order with every operator on a random stream."""
     source = random.Random(seed)
     tasks = [op for op in graph if op.unit is not Unit.FREE]
-    return _schedule(
-        [(op.name, HCCL if op.unit is Unit.COMM else source.choice((MAIN, *labels))) for op in tasks]
-    )
+    return _schedule([(op.name, HCCL if op.unit is Unit.COMM else source.choice((MAIN, *labels))) for op in tasks])
 
 
 def _schedule(pairs: list[tuple[str, str]]) -> Schedule:
-    rows = tuple(
-        Placement(task=task, stream=stream, mode=0, start=at, end=at + 1) for at, (task, stream) in enumerate(pairs)
-    )
+    rows = tuple(Placement(task=task, stream=stream, mode=0, start=at, end=at + 1) for at, (task, stream) in enumerate(pairs))
     return Schedule(placements=rows, strategy="test", status="feasible", makespan=len(rows), lower_bound=0)
 
 

@@ -38,9 +38,7 @@ def test_a_chain_of_collectives_is_forced_once_per_link() -> None:
 
 
 def test_task_orders_see_through_views() -> None:
-    graph = op_graph(
-        {"mm": Unit.CUBE, "view": Unit.FREE, "relu": Unit.VECTOR}, data=[("mm", "view"), ("view", "relu")]
-    )
+    graph = op_graph({"mm": Unit.CUBE, "view": Unit.FREE, "relu": Unit.VECTOR}, data=[("mm", "view"), ("view", "relu")])
     assert task_orders(graph) == (("mm", "relu", "data"),)
 
 

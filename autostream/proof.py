@@ -1,0 +1,71 @@
+"""Prove an emitted graph safe before anything is swapped: on the FX level always, on the Ascend IR where it can be made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from torch import fx
+
+from autostream.errors import OfflineError, VerificationError
+from autostream.graph import OpGraph, Unit
+from autostream.offline import Converted
+from autostream.program import Finding, Severity, StreamProgram, read_ascend_ir, verify, written_back
+from autostream.rewrite.sync import task_orders
+
+#: Converts a graph to Ascend IR.
+Convert = Callable[[fx.GraphModule], Converted]
+
+
+def prove(program: StreamProgram, graph: OpGraph) -> tuple[Finding, ...]:
+    """Return the findings on a program read back from the emitted graph; none of them is an error.
+
+    Args:
+        program: read back from the emitted graph.
+        graph: of the graph as it was given; every order in it must hold in the program.
+
+    Raises:
+        VerificationError: an order is lost, a storage is raced for, a wait is lost, or the program waits for itself.
+    """
+    return _without_errors(verify(program, required=task_orders(graph)), "emitted graph")
+
+
+def prove_ascend_ir(
+    graph_module: fx.GraphModule, graph: OpGraph, convert: Convert | None
+) -> tuple[Converted | None, tuple[str, ...]]:
+    """Repeat the proof on what TorchAir makes of the emitted graph; return that, or notes that say why there is none.
+
+    Raises:
+        VerificationError: as for `prove`.
+    """
+    if convert is None:
+        return None, ()
+    try:
+        converted = convert(graph_module)
+    except OfflineError as error:
+        return None, (f"proved on the FX graph only; the Ascend IR could not be made here: {error}",)
+    program = read_ascend_ir(converted.serialized, in_order=True, written_back=written_back(graph_module))
+    _without_errors(verify(program, required=_renamed(task_orders(graph), graph, program)), "Ascend IR")
+    return converted, ()
+
+
+def _renamed(orders: Iterable[tuple[str, str, str]], graph: OpGraph, program: StreamProgram) -> list[tuple[str, str, str]]:
+    """Return the orders in the names of the Ascend IR: a no-op view behind an operator takes over the name of its GE operator."""
+    tasks = {step.source for step in program.steps if step.stream is not None}
+
+    def known(name: str) -> str:
+        current = name
+        while current not in tasks:
+            views = [after for after in graph.dag.successors(current) if graph.ops[after].unit is Unit.FREE]
+            if len(views) != 1:
+                return name
+            current = views[0]
+        return current
+
+    return [(known(before), known(after), reason) for before, after, reason in orders]
+
+
+def _without_errors(findings: tuple[Finding, ...], what: str) -> tuple[Finding, ...]:
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    if errors:
+        raise VerificationError(f"the {what} failed {len(errors)} proof(s), the first: {errors[0].explanation}")
+    return findings
