@@ -25,7 +25,7 @@ from autostream.program import Finding, StreamProgram, Timeline, read_ascend_ir,
 from autostream.report import Document
 from autostream.report.files import save as save_report
 from autostream.rewrite.air import Air
-from autostream.schedule import Schedule
+from autostream.scheduling import Schedule
 from autostream.stream_pass import StreamPass
 from autostream.verdict import Verdict
 

@@ -13,7 +13,7 @@ from autostream.offline import Converted
 from autostream.options import Options
 from autostream.program.model import Finding, StreamProgram, Timeline
 from autostream.report import Document, Provenance, build
-from autostream.schedule.problem import Schedule
+from autostream.scheduling.problem import Schedule
 from autostream.verdict import Verdict
 
 

@@ -19,8 +19,8 @@ from autostream.program import cross_edges, read_fx, simulate
 from autostream.proof import Convert, prove, prove_ascend_ir
 from autostream.rewrite.dialect import Dialect
 from autostream.rewrite.emit import emit
-from autostream.schedule import Schedule, build_problem, lower_bound, strategy
-from autostream.schedule.problem import HCCL, MAIN
+from autostream.scheduling import Schedule, build_problem, lower_bound, strategy
+from autostream.scheduling.problem import HCCL, MAIN
 from autostream.verdict import Verdict
 
 logger = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 import yaml
 
-#: Stream of unlabelled work, and of unlabelled collectives (the same names as in `autostream.schedule.problem`).
+#: Stream of unlabelled work, and of unlabelled collectives (the same names as in `autostream.scheduling.problem`).
 DEFAULT = "default"
 HCCL = "hccl"
 

@@ -26,7 +26,7 @@ from autostream.rewrite.landing import anchored_input
 from autostream.rewrite.order import emission_order
 from autostream.rewrite.sync import ForcedOrder, forced_orders
 from autostream.rewrite.views import belongs_in_scope
-from autostream.schedule.problem import HCCL, MAIN, Schedule
+from autostream.scheduling.problem import HCCL, MAIN, Schedule
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from collections import deque
 import networkx as nx
 
 from autostream.graph.model import OpGraph, Unit
-from autostream.schedule.problem import MAIN, Schedule
+from autostream.scheduling.problem import MAIN, Schedule
 
 
 def emission_order(graph: OpGraph, schedule: Schedule) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autostream.graph import OpGraph, Unit
-from autostream.schedule.problem import HCCL, MAIN, Placement, Schedule
+from autostream.scheduling.problem import HCCL, MAIN, Placement, Schedule
 
 
 def traced(function: Callable[..., object], *shapes: tuple[int, ...]) -> fx.GraphModule:

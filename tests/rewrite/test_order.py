@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from autostream.graph.model import Unit, Why
 from autostream.rewrite.order import emission_order
-from autostream.schedule.problem import MAIN, Placement, Schedule
+from autostream.scheduling.problem import MAIN, Placement, Schedule
 from tests.rewrite.graphs import op_graph
 
 

@@ -1,0 +1,86 @@
+"""Does a schedule meet its problem? Written from the definition of the problem, sharing nothing with the algorithms."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from autostream.scheduling.problem import Placement, Problem, Schedule
+
+
+def check(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
+    """Return every violation in words; an empty tuple means that the schedule is feasible.
+
+    Covers: each task placed once, in a mode and on a stream it may have; clusters; precedences with their sync; one task at a
+    time on a stream; cores, bandwidth and communication; the order of the placements; the makespan.
+    """
+    names = [task.name for task in problem.tasks]
+    count = Counter(placement.task for placement in schedule.placements)
+    wrong = [f"task {name!r} is placed {count[name]} times" for name in names if count[name] != 1]
+    wrong += [f"unknown task {name!r} is placed" for name in count if name not in set(names)]
+    if wrong:
+        return tuple(wrong)
+    at = {placement.task: placement for placement in schedule.placements}
+    wrong = [f"task {t.name!r} has no mode {at[t.name].mode}" for t in problem.tasks if not 0 <= at[t.name].mode < len(t.modes)]
+    if wrong:
+        return tuple(wrong)
+    wrong += _streams(problem, at)
+    wrong += _times(problem, at)
+    wrong += _lanes(schedule)
+    wrong += _machine(problem, at)
+    program = {name: number for number, name in enumerate(names)}
+    if list(schedule.placements) != sorted(schedule.placements, key=lambda p: (p.start, program[p.task])):
+        wrong.append("the placements are not ordered by (start, program order)")
+    if schedule.makespan != max((placement.end for placement in schedule.placements), default=0):
+        wrong.append(f"the makespan {schedule.makespan} is not the last end")
+    return tuple(wrong)
+
+
+def _streams(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
+    clusters: dict[str, set[str]] = {}
+    for task in problem.tasks:
+        stream = at[task.name].stream
+        if task.cluster is not None:
+            clusters.setdefault(task.cluster, set()).add(stream)
+    fixed_clusters = {task.cluster: task.stream for task in problem.tasks if task.cluster is not None and task.stream is not None}
+    for task in problem.tasks:
+        stream = at[task.name].stream
+        fixed = task.stream or fixed_clusters.get(task.cluster or task.name)
+        allowed = problem.open_streams if fixed is None else (fixed,)
+        if stream not in allowed:
+            yield f"task {task.name!r} is on {stream!r}, allowed: {', '.join(allowed)}"
+    for cluster, streams in clusters.items():
+        if len(streams) > 1:
+            yield f"cluster {cluster!r} is spread over {', '.join(sorted(streams))}"
+
+
+def _times(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
+    for task in problem.tasks:
+        placement = at[task.name]
+        if placement.start < 0 or placement.end - placement.start != task.modes[placement.mode].duration:
+            yield f"task {task.name!r} runs from {placement.start} to {placement.end}, not for the duration of its mode"
+    for precedence in problem.precedences:
+        before, after = at[precedence.before], at[precedence.after]
+        lag = problem.sync if before.stream != after.stream else 0
+        if after.start < before.end + lag:
+            yield f"{after.task!r} starts at {after.start}, before {before.task!r} has ended at {before.end} + sync {lag}"
+
+
+def _lanes(schedule: Schedule) -> Iterator[str]:
+    for stream, lane in schedule.streams().items():
+        for number, first in enumerate(lane):
+            for second in lane[number + 1 :]:
+                if first.start < second.end and second.start < first.end:
+                    yield f"{first.task!r} and {second.task!r} overlap on {stream!r}"
+
+
+def _machine(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
+    capacity = {"aic": problem.aic, "aiv": problem.aiv, "hbm": problem.hbm, "comm": 1}
+    modes = {task.name: task.modes[at[task.name].mode] for task in problem.tasks}
+    # Usage rises only at starts, so these instants are enough.
+    for now in sorted({placement.start for placement in at.values()}):
+        running = [placement.task for placement in at.values() if placement.start <= now < placement.end]
+        for kind, limit in capacity.items():
+            used = sum(min(getattr(modes[name], kind), limit) for name in running)
+            if used > limit:
+                yield f"at {now} the tasks {', '.join(running)} hold {used} of {limit} {kind}"

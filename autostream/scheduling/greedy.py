@@ -1,0 +1,148 @@
+"""List scheduling by upward rank: the task with the longest tail goes where it finishes first, sync included."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+
+from autostream.scheduling.bounds import bound
+from autostream.scheduling.improve import improve
+from autostream.scheduling.instance import Instance
+from autostream.scheduling.problem import Problem, Schedule
+from autostream.scheduling.profile import Lane, Profile
+from autostream.scheduling.replay import Plan, replay
+from autostream.scheduling.serial import serial
+
+#: Most rounds of backward and forward scheduling; most plans settle in two or three.
+_ROUNDS = 4
+
+
+class Greedy:
+    """List scheduling, then a cheap local improvement; never worse than the program as it is."""
+
+    def solve(self, problem: Problem) -> Schedule:
+        """Return the best schedule found."""
+        began = time.perf_counter()
+        instance = Instance.of(problem)
+        plan = greedy(instance)
+        return plan.schedule(
+            instance, strategy="greedy", bound=bound(instance), optimal=False, seconds=time.perf_counter() - began
+        )
+
+
+def greedy(instance: Instance) -> Plan:
+    """The plan behind `Greedy`."""
+    baseline = serial(instance)
+    plan = _justified(instance, list_schedule(instance, _by_rank(instance)))
+    if plan.rank < baseline.rank:
+        plan = improve(instance, plan)
+    return min(baseline, plan, key=lambda candidate: candidate.rank)
+
+
+def there_and_back(instance: Instance, backwards: Instance, plan: Plan) -> Plan:
+    """Schedule backwards in order of the ends, then forwards in order of the starts that this gives."""
+    late = list_schedule(backwards, sorted(range(len(instance)), key=lambda task: (-plan.end[task], -task)))
+    return list_schedule(instance, sorted(range(len(instance)), key=lambda task: (-late.end[task], task)))
+
+
+def _by_rank(instance: Instance) -> list[int]:
+    """Tasks by falling rank: one outranks its successors, or ties with a smaller number, so the order is topological."""
+    rank = upward_rank(instance)
+    return sorted(range(len(instance)), key=lambda task: (-rank[task], task))
+
+
+def _justified(instance: Instance, plan: Plan) -> Plan:
+    """Schedule backwards and forwards as long as that helps: it closes gaps that ranks do not see."""
+    backwards = instance.reversed()
+    best = plan
+    for _ in range(_ROUNDS):
+        early = there_and_back(instance, backwards, best)
+        if early.rank >= best.rank:
+            break
+        best = early
+    return best
+
+
+def upward_rank(instance: Instance) -> list[int]:
+    """Length of the longest way from the start of each task to the end of the program, ns.
+
+    A sync counts in full where the streams are sure to differ, and not at all elsewhere: a good schedule continues its longest
+    way on one stream.
+    """
+    rank = [0] * len(instance)
+    for task in reversed(range(len(instance))):
+        tail = max((instance.sure_lag(task, after) + rank[after] for after in instance.after[task]), default=0)
+        rank[task] = instance.shortest(task) + tail
+    return rank
+
+
+@dataclass(slots=True)
+class _State:
+    """What has been placed so far."""
+
+    instance: Instance
+    profile: Profile
+    lanes: list[Lane]
+    stream: list[int] = field(default_factory=list)
+    mode: list[int] = field(default_factory=list)
+    start: list[int] = field(default_factory=list)
+    end: list[int] = field(default_factory=list)
+
+
+def list_schedule(instance: Instance, order: list[int]) -> Plan:
+    """Place the tasks in the given topological order, each where it finishes first, gaps included."""
+    count = len(instance)
+    state = _State(instance, Profile(instance.capacity), [Lane() for _ in instance.streams], *([0] * count for _ in range(4)))
+    home: dict[int, int] = {}
+    for task in order:
+        unit = instance.unit[task]
+        streams = (home[unit],) if unit in home else _candidates(state, instance.allowed[unit])
+        stream = _place(state, task, streams)
+        home.setdefault(unit, stream)
+    start = state.start
+    place = {task: number for number, task in enumerate(order)}
+    return replay(instance, state.stream, sorted(order, key=lambda task: (start[task], place[task])), state.mode)
+
+
+def _candidates(state: _State, allowed: tuple[int, ...]) -> tuple[int, ...]:
+    """The streams in use, MAIN, and one fresh stream: fresh ones are all alike."""
+    fresh = [stream for stream in allowed[1:] if not state.lanes[stream].used]
+    return tuple(stream for stream in allowed if stream not in fresh[1:])
+
+
+def _place(state: _State, task: int, streams: tuple[int, ...]) -> int:
+    """Put one task where it finishes first.
+
+    Ties go to the stream of the predecessor that ends last, then to MAIN. A fresh side stream must win by more than a sync:
+    the tasks that follow will have to come back.
+    """
+    instance = state.instance
+    last = max(instance.before[task], key=lambda before: (state.end[before], before), default=None)
+    favourite = streams[0] if last is None else state.stream[last]
+    best: tuple[tuple[int, bool, int, int], int] | None = None
+    for stream in streams:
+        ready = 0
+        for before in instance.before[task]:
+            ready = max(ready, state.end[before] + (instance.sync if state.stream[before] != stream else 0))
+        handicap = instance.sync if stream and len(streams) > 1 and not state.lanes[stream].used else 0
+        for mode, (duration, demand) in enumerate(instance.modes[task]):
+            start = _earliest(state.profile, state.lanes[stream], ready, duration, demand)
+            key = (start + duration + handicap, stream != favourite, stream, mode)
+            if best is None or key < best[0]:
+                best = key, start
+    assert best is not None, "every unit has at least one stream and one mode"
+    (_, _, stream, mode), start = best
+    duration, demand = instance.modes[task][mode]
+    state.stream[task], state.mode[task], state.start[task], state.end[task] = stream, mode, start, start + duration
+    state.lanes[stream].hold(start, start + duration)
+    state.profile.hold(start, start + duration, demand)
+    return stream
+
+
+def _earliest(profile: Profile, lane: Lane, ready: int, duration: int, demand: tuple[int, int, int, int]) -> int:
+    """First time from `ready` on at which both the stream is idle and the machine has room."""
+    while True:
+        idle = lane.earliest(ready, duration)
+        ready = profile.earliest(idle, duration, demand)
+        if ready == idle:
+            return ready

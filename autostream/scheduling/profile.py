@@ -1,0 +1,97 @@
+"""What is free when: the cores and bandwidth of the machine, and the gaps of one stream."""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+
+from autostream.scheduling.instance import Demand
+
+_NOTHING: Demand = (0, 0, 0, 0)
+
+
+class Profile:
+    """Free resources over time, as a step function: `_free[i]` holds from `_times[i]` to `_times[i + 1]`, the last for ever."""
+
+    def __init__(self, capacity: Demand) -> None:
+        self._times = [0]
+        self._free = [capacity]
+
+    def earliest(self, ready: int, duration: int, demand: Demand) -> int:
+        """First time from `ready` on at which `demand` (within the capacity) is free for `duration`."""
+        if demand == _NOTHING:
+            return ready
+        times, free = self._times, self._free
+        aic, aiv, hbm, comm = demand
+        step = bisect_right(times, ready) - 1
+        last = len(times) - 1
+        start = ready
+        while True:
+            free_aic, free_aiv, free_hbm, free_comm = free[step]
+            if aic > free_aic or aiv > free_aiv or hbm > free_hbm or comm > free_comm:
+                # The last step is the empty machine, where everything fits: there is always a next one here.
+                step += 1
+                start = times[step]
+            elif step == last or times[step + 1] >= start + duration:
+                return start
+            else:
+                step += 1
+
+    def hold(self, start: int, end: int, demand: Demand) -> None:
+        """Take `demand` from `start` to `end`."""
+        if start == end or demand == _NOTHING:
+            return
+        aic, aiv, hbm, comm = demand
+        first, last = self._split(start), self._split(end)
+        free = self._free
+        for step in range(first, last):
+            free_aic, free_aiv, free_hbm, free_comm = free[step]
+            free[step] = free_aic - aic, free_aiv - aiv, free_hbm - hbm, free_comm - comm
+        self._join(last)
+        self._join(first)
+
+    def _split(self, time: int) -> int:
+        """Make `time` the beginning of a step and return that step."""
+        step = bisect_left(self._times, time)
+        if step == len(self._times) or self._times[step] != time:
+            self._times.insert(step, time)
+            self._free.insert(step, self._free[step - 1])
+        return step
+
+    def _join(self, step: int) -> None:
+        """Drop the beginning of a step that equals the one before it: long busy stretches stay one step."""
+        if step and self._free[step] == self._free[step - 1]:
+            del self._times[step], self._free[step]
+
+
+class Lane:
+    """The busy stretches of one stream, touching ones merged."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    @property
+    def used(self) -> bool:
+        """True once something runs on it."""
+        return bool(self._starts)
+
+    def earliest(self, ready: int, duration: int) -> int:
+        """First time from `ready` on at which the stream is idle for `duration`."""
+        stretch = bisect_right(self._ends, ready)
+        start = ready
+        while stretch < len(self._starts) and self._starts[stretch] < start + duration:
+            start = self._ends[stretch]
+            stretch += 1
+        return start
+
+    def hold(self, start: int, end: int) -> None:
+        """Occupy the stream from `start` to `end`, where it is idle."""
+        stretch = bisect_left(self._starts, start)
+        if stretch < len(self._starts) and self._starts[stretch] == end:
+            self._starts[stretch] = start
+        else:
+            self._starts.insert(stretch, start)
+            self._ends.insert(stretch, end)
+        if stretch and self._ends[stretch - 1] == start:
+            self._ends[stretch - 1] = self._ends[stretch]
+            del self._starts[stretch], self._ends[stretch]

@@ -1,0 +1,111 @@
+"""From a wish (which stream, in which order) to times: every task as early as the streams, the syncs and the machine allow."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from autostream.errors import InputError
+from autostream.scheduling.instance import Instance
+from autostream.scheduling.problem import Placement, Problem, Schedule
+from autostream.scheduling.profile import Profile
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A complete answer to an instance, by task number."""
+
+    stream: tuple[int, ...]
+    mode: tuple[int, ...]
+    start: tuple[int, ...]
+    end: tuple[int, ...]
+    #: Precedences whose tasks are on different streams.
+    crossings: int
+
+    @property
+    def makespan(self) -> int:
+        """When the last task ends."""
+        return max(self.end, default=0)
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """What makes one plan better than another, smaller first: time, then crossings, then streams."""
+        return self.makespan, self.crossings, len(set(self.stream))
+
+    def order(self) -> list[int]:
+        """Tasks by start; the numbers are a topological order, so they settle ties."""
+        return sorted(range(len(self.start)), key=lambda task: (self.start[task], task))
+
+    def schedule(self, instance: Instance, *, strategy: str, bound: int, optimal: bool, seconds: float) -> Schedule:
+        """The plan with its names put back; reaching the bound proves it optimal."""
+        placements = tuple(
+            Placement(
+                task=instance.names[task],
+                stream=instance.streams[self.stream[task]],
+                mode=self.mode[task],
+                start=self.start[task],
+                end=self.end[task],
+            )
+            for task in self.order()
+        )
+        status = "optimal" if optimal or self.makespan == bound else "feasible"
+        return Schedule(
+            placements=placements, strategy=strategy, status=status, makespan=self.makespan, lower_bound=bound, seconds=seconds
+        )
+
+
+def replay(instance: Instance, stream: Sequence[int], order: Sequence[int], mode: Sequence[int]) -> Plan:
+    """Start the tasks in the given order (a topological one), each as early as possible after the one before it on its stream.
+
+    A task may start before one that precedes it in `order` if they are on different streams and the cores suffice.
+    """
+    profile = Profile(instance.capacity)
+    idle = [0] * len(instance.streams)
+    start = [0] * len(instance)
+    end = [0] * len(instance)
+    crossings = 0
+    for task in order:
+        duration, demand = instance.modes[task][mode[task]]
+        lane = stream[task]
+        ready = idle[lane]
+        for before in instance.before[task]:
+            arrival = end[before]
+            if stream[before] != lane:
+                arrival += instance.sync
+                crossings += 1
+            ready = max(ready, arrival)
+        start[task] = profile.earliest(ready, duration, demand)
+        end[task] = idle[lane] = start[task] + duration
+        profile.hold(start[task], end[task], demand)
+    return Plan(stream=tuple(stream), mode=tuple(mode), start=tuple(start), end=tuple(end), crossings=crossings)
+
+
+def decode(
+    problem: Problem, stream_of: Mapping[str, str], order: Sequence[str], mode_of: Mapping[str, int] | None = None
+) -> tuple[Placement, ...]:
+    """Place every task as early as possible, given its stream and the order of the tasks of each stream.
+
+    `order` names every task once and is a topological order of the precedences. `mode_of` gives the mode of tasks that do not
+    run in their first one. Times are ns; the result is ordered by (start, program order).
+
+    Raises:
+        InputError: if `order` misses, repeats or misorders tasks, or a stream is unknown.
+    """
+    instance = Instance.of(problem)
+    position = {name: number for number, name in enumerate(instance.names)}
+    if sorted(order) != sorted(instance.names):
+        raise InputError("decode: the order must name every task of the problem exactly once")
+    numbers = [position[name] for name in order]
+    place = {task: at for at, task in enumerate(numbers)}
+    for before, after in instance.edges():
+        if place[before] > place[after]:
+            raise InputError(f"decode: {instance.names[before]!r} must come before {instance.names[after]!r} in the order")
+    streams = []
+    for name in instance.names:
+        stream = stream_of.get(name, "")
+        if stream not in instance.streams:
+            raise InputError(f"decode: task {name!r} is on {stream!r}; the streams are {', '.join(instance.streams)}")
+        streams.append(instance.streams.index(stream))
+    modes = [(mode_of or {}).get(name, 0) for name in instance.names]
+    plan = replay(instance, streams, numbers, modes)
+    return plan.schedule(instance, strategy="", bound=0, optimal=False, seconds=0.0).placements

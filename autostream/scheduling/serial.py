@@ -1,0 +1,30 @@
+"""The baseline: everything the scheduler may move stays on the main stream, in program order."""
+
+from __future__ import annotations
+
+import time
+
+from autostream.scheduling.bounds import bound
+from autostream.scheduling.instance import Instance
+from autostream.scheduling.problem import Problem, Schedule
+from autostream.scheduling.replay import Plan, replay
+
+
+class Serial:
+    """One stream, but for the tasks that are fixed to another."""
+
+    def solve(self, problem: Problem) -> Schedule:
+        """Return the schedule of the program as it is."""
+        began = time.perf_counter()
+        instance = Instance.of(problem)
+        plan = serial(instance)
+        return plan.schedule(
+            instance, strategy="serial", bound=bound(instance), optimal=False, seconds=time.perf_counter() - began
+        )
+
+
+def serial(instance: Instance) -> Plan:
+    """The plan behind `Serial`: first allowed stream, fastest mode, program order."""
+    stream = [instance.allowed[unit][0] for unit in instance.unit]
+    mode = [min(range(len(modes)), key=lambda number: modes[number].duration) for modes in instance.modes]
+    return replay(instance, stream, range(len(instance)), mode)

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import itertools
+
+from hypothesis import given, settings
+
+from autostream.scheduling import critical_path, lower_bound
+from autostream.scheduling.problem import MAIN, Problem
+from tests.scheduling.problems import comm, cube, optimum, problem, problems, vector
+
+
+def test_a_chain_is_bounded_by_its_length() -> None:
+    given = problem([cube("a", 10), vector("b", 20), cube("free", 15)], ["a>b"])
+    assert lower_bound(given) == 30
+    assert critical_path(given) == ("a", "b")
+
+
+def test_syncs_that_nothing_avoids_count() -> None:
+    given = problem([cube("a", 10), comm("c", 20), cube("b", 5)], ["a>c>b"], sync=4)
+    assert lower_bound(given) == 10 + 4 + 20 + 4 + 5
+    assert critical_path(given) == ("a", "c", "b")
+
+
+def test_cores_bound_independent_tasks() -> None:
+    assert lower_bound(problem([cube(f"c{n}", 10) for n in range(3)])) == 30
+    assert lower_bound(problem([cube(f"c{n}", 10, aic=12) for n in range(4)])) == 20
+
+
+def test_tasks_of_more_than_half_the_cores_exclude_each_other() -> None:
+    assert lower_bound(problem([vector(f"v{n}", 10, aiv=25) for n in range(3)])) == 30
+
+
+def test_work_behind_a_head_and_before_a_tail() -> None:
+    given = problem([vector("h", 7), cube("a", 10), cube("b", 10), vector("t", 5)], ["h>a>t", "h>b>t"])
+    assert lower_bound(given) == 7 + 20 + 5
+
+
+def test_streams_bound_tasks_without_resources() -> None:
+    tasks = [cube(f"c{n}", 10, aic=0) for n in range(6)]
+    assert lower_bound(problem(tasks, side=1)) == 30
+    assert lower_bound(problem([cube(f"c{n}", 10, aic=0, stream=MAIN) for n in range(6)])) == 60
+
+
+def test_communication_is_one_resource() -> None:
+    assert lower_bound(problem([comm("a", 10), comm("b", 15)])) == 25
+
+
+def test_an_empty_problem() -> None:
+    assert lower_bound(problem([])) == 0
+    assert critical_path(problem([])) == ()
+
+
+@settings(max_examples=40)
+@given(problems(most=5, side=1, most_modes=2))
+def test_no_schedule_beats_the_bound(given: Problem) -> None:
+    assert lower_bound(given) <= optimum(given)
+
+
+@given(problems(most=10))
+def test_the_critical_path_is_a_chain_of_the_problem(given: Problem) -> None:
+    path = critical_path(given)
+    edges = {(precedence.before, precedence.after) for precedence in given.precedences}
+    assert path
+    assert all(pair in edges for pair in itertools.pairwise(path))

@@ -1,0 +1,51 @@
+"""The solver on its own: hinted with the serial plan, so that no search before it hides what it does."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from autostream.scheduling.bounds import bound
+from autostream.scheduling.cpsat import _exclusive, _refine
+from autostream.scheduling.feasibility import check
+from autostream.scheduling.instance import Instance
+from autostream.scheduling.problem import Problem
+from autostream.scheduling.replay import Plan
+from autostream.scheduling.serial import serial
+from tests.scheduling.problems import cube, optimum, problem, problems, tangle, vector
+
+
+def _solved(given: Problem) -> tuple[Plan, int]:
+    """The solver's plan and its proven bound."""
+    instance = Instance.of(given)
+    plan, proven = _refine(instance, serial(instance), bound(instance), budget=2.0)
+    schedule = plan.schedule(instance, strategy="", bound=proven, optimal=False, seconds=0.0)
+    assert check(given, schedule) == ()
+    return plan, proven
+
+
+@settings(max_examples=30)
+@given(problems(most=5, side=1, most_modes=2, shortest=5))
+def test_the_bound_is_true_and_the_plan_no_worse_than_its_hint(given: Problem) -> None:
+    plan, proven = _solved(given)
+    assert proven <= optimum(given) <= plan.makespan <= serial(Instance.of(given)).makespan
+
+
+def test_it_finds_and_proves_an_optimum_that_simple_bounds_do_not() -> None:
+    instance = Instance.of(tangle())
+    plan, proven = _solved(tangle())
+    assert plan.makespan == proven == 153
+    assert bound(instance) == 131
+    assert serial(instance).makespan > 200
+
+
+def test_a_bound_is_not_claimed_where_the_model_overcharges_syncs() -> None:
+    """Two short successors on one stream: the second continues nothing, yet pays no sync."""
+    given = problem([cube("a", 5), cube("b", 1), cube("c", 1)], ["a>b", "a>c"], sync=4)
+    instance = Instance.of(given)
+    _, proven = _refine(instance, serial(instance), bound(instance), budget=2.0)
+    assert proven == bound(instance) == 7
+
+
+def test_cliques_cover_the_pairs_that_do_not_fit() -> None:
+    given = problem([vector("a", 1, aiv=30), vector("b", 1, aiv=30), vector("c", 1, aiv=10), cube("d", 1), cube("e", 1, aic=1)])
+    assert _exclusive(Instance.of(given)) == [[0, 1], [3, 4]]
