@@ -25,7 +25,7 @@ class Greedy:
         began = time.perf_counter()
         instance = Instance.of(problem)
         plan = greedy(instance)
-        return plan.schedule(
+        return plan.renamed(instance).schedule(
             instance, strategy="greedy", bound=bound(instance), optimal=False, seconds=time.perf_counter() - began
         )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autostream.errors import InputError
 from autostream.scheduling.instance import Instance
@@ -35,6 +35,24 @@ class Plan:
     def order(self) -> list[int]:
         """Tasks by start; the numbers are a topological order, so they settle ties."""
         return sorted(range(len(self.start)), key=lambda task: (self.start[task], task))
+
+    def renamed(self, instance: Instance) -> Plan:
+        """The same plan with the streams that no task is fixed to named afresh, which changes nothing else.
+
+        The one with the most work is MAIN, unless a task is fixed there; the side streams are numbered by first use.
+        """
+        fixed = {streams[0] for streams in instance.allowed if len(streams) == 1}
+        work: dict[int, int] = {}
+        for task in self.order():
+            stream = self.stream[task]
+            if stream not in fixed:
+                work[stream] = work.get(stream, 0) + self.end[task] - self.start[task]
+        free = sorted({s for streams in instance.allowed if len(streams) > 1 for s in streams} - fixed)
+        used = list(work)
+        if 0 in free and used:
+            used.sort(key=lambda stream: stream != max(work, key=lambda one: work[one]))
+        name = dict(zip(used, free, strict=False))
+        return replace(self, stream=tuple(name.get(stream, stream) for stream in self.stream))
 
     def schedule(self, instance: Instance, *, strategy: str, bound: int, optimal: bool, seconds: float) -> Schedule:
         """The plan with its names put back; reaching the bound proves it optimal."""

@@ -12,7 +12,9 @@ from hypothesis import given, settings
 
 from autostream.options import Options
 from autostream.scheduling import HCCL, MAIN, check, lower_bound, strategy
-from autostream.scheduling.problem import Mode, Problem, Schedule, Task
+from autostream.scheduling.cpsat import CpSat
+from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.problem import Mode, Precedence, Problem, Schedule, Task
 from tests.scheduling.problems import comm, cube, optimum, problem, problems, stream_of, vector
 
 _NAMES = ("serial", "greedy", "cpsat", "auto")
@@ -187,3 +189,15 @@ def test_every_process_finds_the_same_schedule() -> None:
     }
     assert len(outputs) == 1
     assert outputs.pop().startswith("optimal 153 ")
+
+
+def test_the_main_stream_carries_the_most_work_and_side_streams_are_numbered_by_first_use() -> None:
+    tasks = tuple(Task(name=f"{lane}{i}", modes=(Mode(duration=d),)) for lane, d in (("a", 10), ("b", 100), ("c", 50)) for i in (0, 1))
+    chains = tuple(Precedence(before=f"{lane}0", after=f"{lane}1") for lane in "abc")
+    problem = Problem(tasks=tasks, precedences=chains, streams=(MAIN, "s1", "s2"), aic=24, aiv=48, sync=5)
+    for strategy_ in (Greedy(), CpSat(budget=0.2, max_tasks=50)):
+        schedule = strategy_.solve(problem)
+        streams = {placement.task: placement.stream for placement in schedule.placements}
+        assert streams["b0"] == streams["b1"] == MAIN
+        assert set(streams.values()) <= {MAIN, "s1", "s2"}
+        assert check(problem, schedule) == ()
