@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from torch import fx
@@ -95,3 +100,34 @@ def test_the_pass_changes_the_graph_that_torchair_holds_and_nothing_else() -> No
     offline.convert(graph_module, post_pass=spy)
     assert str(graph_module.graph) == before
     assert "scope_enter" in str(seen[0].graph)
+
+
+_BY_HAND = """
+import torch
+from torch import nn
+from autostream import offline
+offline.activate()
+import torchair
+
+class Model(nn.Module):
+    def forward(self, a, b, c, d):
+        total = torch.add(a, b)
+        with torchair.scope.npu_stream_switch("1"):
+            product = torch.mm(c, torchair.scope.npu_wait_tensor(d, total))
+        return total, product
+
+def make():
+    return Model(), tuple(torch.ones(64, 64) for _ in range(4))
+"""
+
+
+def test_a_model_with_hand_written_scopes_is_checked_from_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "by_hand.py").write_text(_BY_HAND)
+    command = [sys.executable, "-m", "autostream", "check", "by_hand:make", "--json"]
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    levels = json.loads(done.stdout)["levels"]
+    assert levels["ascend_ir"]["streams"] == {"default": 1, "1": 2}
+    assert levels["ascend_ir"]["control_edges"] == 1
+    assert levels["fx"]["streams"] == {"default": 1, "1": 2}

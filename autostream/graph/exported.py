@@ -46,11 +46,16 @@ def model_name(exported: ExportedProgram) -> str:
 def _decompositions() -> dict[Any, Any]:
     """Return what AOT decomposes for TorchAir: the composite operators, and nothing else that TorchAir knows."""
     table: dict[Any, Any] = {op: _get_decomp_for_cia(op) for op in _collect_all_valid_cia_ops()}
-    table[_CPU_ONLY] = core_aten_decompositions()[_CPU_ONLY]
+    table |= cpu_only_decompositions()
     # TorchAir keeps this one whole, where torch would gather row by row.
     del table[torch.ops.aten.upsample_nearest2d.default]
     table[torch.ops.aten.upsample_nearest2d.vec] = _upsample_nearest2d
     return table
+
+
+def cpu_only_decompositions() -> dict[Any, Any]:
+    """Return how operators that exist only on CPUs are taken apart."""
+    return {_CPU_ONLY: core_aten_decompositions()[_CPU_ONLY]}
 
 
 def _upsample_nearest2d(data: torch.Tensor, size: list[int] | None, factors: list[float] | None) -> Any:

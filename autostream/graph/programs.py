@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from autostream.errors import CaptureError, InputError
 from autostream.graph.calls import nodes_in
 from autostream.graph.exported import flatten_exported, model_name
+from autostream.graph.traced import trace
 from autostream.graph.values import MISSING, attribute_of, value_of
 
 _ALLOWED = "an nn.Module with example inputs, a torch.export.ExportedProgram, an ATen fx.GraphModule, or the path of a .pt2 file"
@@ -73,7 +74,7 @@ def to_aten(program: Any, example_inputs: Any = None, kwargs: Mapping[str, Any] 
         if inputs is None and not kwargs:
             advice = "pass a tuple of tensors (real, fake or on the meta device) or a single tensor"
             raise InputError(f"module {_name_of(program)} needs example inputs: {advice}")
-        return _from_exported(_export(program, inputs or (), kwargs), _name_of(program))
+        return _from_module(program, inputs or (), kwargs or {})
     raise InputError(f"program is of type {_name_of(program)}; allowed: {_ALLOWED}")
 
 
@@ -102,13 +103,19 @@ def _load(path: Path) -> ExportedProgram:
         raise InputError(f"{path}: cannot be read ({_first_line(error)}); expected {expected}") from error
 
 
-def _export(module: nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any] | None) -> ExportedProgram:
+def _from_module(module: nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str, Any]) -> AtenProgram:
+    """Export the module; what torch.export refuses is traced the way torch.compile does it."""
+    name = _name_of(module)
     try:
         with torch.no_grad():
-            return torch.export.export(module, inputs, dict(kwargs or {}), strict=False)
+            return _from_exported(torch.export.export(module, inputs, dict(kwargs), strict=False), name)
     # Whatever the user's forward raises comes through here.
-    except Exception as error:
-        raise _capture_error(_name_of(module), error) from error
+    except Exception as refused:
+        try:
+            graph_module = trace(module, inputs, kwargs)
+        except Exception:
+            raise refused if isinstance(refused, CaptureError) else _capture_error(name, refused) from refused
+        return replace(_from_graph(graph_module, None), name=name)
 
 
 def _from_exported(exported: ExportedProgram, name: str) -> AtenProgram:

@@ -59,7 +59,9 @@ class CpSat:
             plan = _coloured(instance, plan, plan, self.budget)
         seconds = time.perf_counter() - began
         optimal = plan.makespan <= proven
-        return plan.renamed(instance).schedule(instance, strategy="cpsat" if small else "greedy", bound=lower, optimal=optimal, seconds=seconds)
+        return plan.renamed(instance).schedule(
+            instance, strategy="cpsat" if small else "greedy", bound=lower, optimal=optimal, seconds=seconds
+        )
 
 
 def _refine(instance: Instance, plan: Plan, lower: int, budget: float) -> tuple[Plan, int]:

@@ -86,6 +86,8 @@ class Lane:
 
     def hold(self, start: int, end: int) -> None:
         """Occupy the stream from `start` to `end`, where it is idle."""
+        if start == end:
+            return
         stretch = bisect_left(self._starts, start)
         if stretch < len(self._starts) and self._starts[stretch] == end:
             self._starts[stretch] = start
