@@ -12,7 +12,7 @@ from torch import fx
 from autostream import acceptance
 from autostream.cost.model import FREE, Cost, CostModel, Tier
 from autostream.errors import AutostreamError, VerificationError
-from autostream.graph import Op, OpGraph, capture
+from autostream.graph import Op, OpGraph, capture, expected_load
 from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.program import cross_edges, read_fx, simulate
@@ -75,12 +75,13 @@ def _plan(
     machine = model.machine
     serial = read_fx(graph_module, semantics=dialect.semantics)
     tasks = {step.name for step in serial.steps if step.stream is not None}
-    costs = {op.name: _price(op, model, options) if op.name in tasks else FREE for op in graph}
+    load = expected_load(graph)
+    costs = {name: _price(op, model, options) if name in tasks else FREE for name, op in load.ops.items()}
     problem = build_problem(graph, costs, machine, options)
     before = simulate(serial, costs, machine)
     schedule = strategy(options).solve(problem)
     labels = _side_streams(graph, schedule)
-    known: dict[str, Any] = {"graph": graph, "costs": costs, "before": before, "schedule": schedule}
+    known: dict[str, Any] = {"graph": graph, "costs": costs, "before": before, "schedule": schedule, "notes": load.notes}
     numbers: dict[str, Any] = {
         "serial_ns": before.makespan,
         "scheduled_ns": before.makespan,
@@ -112,7 +113,8 @@ def _plan(
     ascend_ir, notes = prove_ascend_ir(emitted.graph_module, graph, convert)
     reason = f"simulated gain {gain.nominal:.1%}, at least {gain.low:.1%} within the cost model's error"
     verdict = _verdict(model, "accepted", reason, numbers)
-    return Outcome(verdict=verdict, graph_module=emitted.graph_module, ascend_ir=ascend_ir, notes=notes, **known)
+    known["notes"] += notes
+    return Outcome(verdict=verdict, graph_module=emitted.graph_module, ascend_ir=ascend_ir, **known)
 
 
 def _price(op: Op, model: CostModel, options: Options) -> Cost:

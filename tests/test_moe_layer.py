@@ -9,7 +9,7 @@ import pytest
 import autostream
 from autostream import ScheduleResult, offline
 from autostream.demo import moe_decode_layer
-from autostream.program import Severity, StreamProgram, read_ascend_ir, verify
+from autostream.program import Severity, StreamProgram, cross_edges, read_ascend_ir, verify
 from autostream.rewrite.sync import task_orders
 
 pytestmark = pytest.mark.usefixtures("npu_host")
@@ -48,9 +48,12 @@ def test_the_emitted_ir_holds_no_compute_operator_more(result: ScheduleResult) -
     assert {"GroupedMatmul", "QuantBatchMatmulV3"} & set(kinds) or "GroupedMatmul" in kinds
 
 
-def test_few_streams_and_few_crossings(result: ScheduleResult) -> None:
+def test_one_side_stream_with_few_forks_and_joins(result: ScheduleResult) -> None:
     assert result.verdict.side_streams == 1
-    assert result.verdict.cross_edges <= 8
+    program = _program(result)
+    stream = {step.name: step.stream for step in program.steps}
+    touching = [edge for edge in cross_edges(program) if "autostream_1" in (stream[edge.before], stream[edge.after])]
+    assert 2 <= len(touching) <= 4
 
 
 def test_collectives_keep_the_engines_stream_and_their_order(result: ScheduleResult) -> None:

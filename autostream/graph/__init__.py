@@ -3,5 +3,6 @@
 from autostream.graph.capture import capture
 from autostream.graph.model import Op, OpGraph, Storage, TensorSpec, Unit, Why
 from autostream.graph.programs import AtenProgram, to_aten
+from autostream.graph.routing import Load, expected_load
 
-__all__ = ["AtenProgram", "Op", "OpGraph", "Storage", "TensorSpec", "Unit", "Why", "capture", "to_aten"]
+__all__ = ["AtenProgram", "Load", "Op", "OpGraph", "Storage", "TensorSpec", "Unit", "Why", "capture", "expected_load", "to_aten"]
