@@ -65,13 +65,13 @@ def _plan(
     dialect: Dialect,
     convert: Convert | None,
 ) -> Outcome:
+    scheduled = [op.name for op in graph if op.stream is not None and op.stream.startswith(options.label_prefix)]
+    if scheduled:  # its own waits are not hand-written ones
+        reason = f"the graph already carries a schedule of autostream ({scheduled[0]!r} and {len(scheduled) - 1} more operators)"
+        return Outcome(verdict=_verdict(model, "already-scheduled", reason), graph=graph)
     if graph.refusals:
         code, _, reason = graph.refusals[0].partition(": ")
         return Outcome(verdict=_verdict(model, code, reason), graph=graph)
-    scheduled = [op.name for op in graph if op.stream is not None and op.stream.startswith(options.label_prefix)]
-    if scheduled:
-        reason = f"the graph already carries a schedule of autostream ({scheduled[0]!r} and {len(scheduled) - 1} more operators)"
-        return Outcome(verdict=_verdict(model, "already-scheduled", reason), graph=graph)
     machine = model.machine
     serial = read_fx(graph_module, semantics=dialect.semantics)
     tasks = {step.name for step in serial.steps if step.stream is not None}

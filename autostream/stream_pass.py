@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import fx
+from torch._guards import detect_fake_mode
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from autostream import telemetry
+from autostream import offline, telemetry
 from autostream.chips import cost_model
 from autostream.cost.model import CostModel
-from autostream.graph import to_aten
+from autostream.graph.values import MISSING, value_of
 from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.pipeline import plan
@@ -21,8 +27,11 @@ from autostream.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
-#: What the pass asks of TorchAir so that the planned order survives GE's own sorting.
+#: TorchAir's default order, and what the pass asks of TorchAir so that the planned order survives GE's own sorting.
+_DEFAULT_ORDER = "DFS"
 _STABLE_ORDER = "StableRDFS"
+#: Configurations that were asked for it: the next graph that is compiled with one of them may be declined.
+_asked: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
 class StreamPass(CustomGraphPass):
@@ -75,13 +84,12 @@ class StreamPass(CustomGraphPass):
             logger.warning("autostream: this backend has no stream vocabulary; the graph is left as it is")
             return
         outcome = self.judge(graph_module, example_inputs, config)
-        if outcome is None or outcome.graph_module is None:
-            return
         # Everything that can fail is behind us: the swap is all there is.
-        graph_module.graph = outcome.graph_module.graph
-        graph_module.recompile()
+        if outcome is not None and outcome.graph_module is not None:
+            graph_module.graph = outcome.graph_module.graph
+            graph_module.recompile()
         if config is not None:
-            config.experimental_config.topology_sorting_strategy = _STABLE_ORDER
+            _sort(config, stable=outcome is not None and outcome.verdict.code in ("accepted", "already-scheduled"))
 
     def judge(
         self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None = None, config: Any = None
@@ -109,7 +117,7 @@ class StreamPass(CustomGraphPass):
             outcome = Outcome(verdict=Verdict(accepted=False, code=code, reason=reason, chip=model.machine.name))
         else:
             module = _with_shapes(graph_module, example_inputs)
-            outcome = plan(module, model=model, options=self.options, dialect=Air())
+            outcome = plan(module, model=model, options=self.options, dialect=Air(), convert=offline.convert)
         telemetry.add(outcome.document(name="", options=self.options, model=model))
         verdict = outcome.verdict
         logger.info("autostream %s: %s", "accepted" if verdict.accepted else "declined", verdict.reason)
@@ -139,11 +147,35 @@ def _config_refusal(config: Any) -> tuple[str, str] | None:
 
 
 def _with_shapes(graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None) -> fx.GraphModule:
-    """Return the module itself if every operator's value is known, else a copy with the values filled in."""
-    missing = any(node.op == "call_function" and "val" not in node.meta for node in graph_module.graph.nodes)
+    """Return the module itself if every value is known, else a copy with the same signature and the values filled in."""
+    missing = any(node.op != "output" and value_of(node) is MISSING for node in graph_module.graph.nodes)
     if not missing or example_inputs is None:
         return graph_module
-    return to_aten(graph_module, tuple(example_inputs)).graph_module
+    copied = fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+    mode = detect_fake_mode(list(example_inputs)) or FakeTensorMode()
+    allowed = mode.allow_non_fake_inputs
+    mode.allow_non_fake_inputs = True  # constants of the module are real tensors
+    try:
+        FakeTensorProp(copied, mode).propagate_dont_convert_inputs(*(_fake(value, mode) for value in example_inputs))
+    finally:
+        mode.allow_non_fake_inputs = allowed
+    return copied
+
+
+def _fake(value: Any, mode: FakeTensorMode) -> Any:
+    is_real = isinstance(value, torch.Tensor) and not isinstance(value, FakeTensor)
+    return mode.from_tensor(value, static_shapes=True) if is_real else value
+
+
+def _sort(config: Any, *, stable: bool) -> None:
+    """Ask TorchAir for the stable order, or take back what was asked for an earlier graph of the same configuration."""
+    section = config.experimental_config
+    if stable and section.topology_sorting_strategy.value == _DEFAULT_ORDER:
+        section.topology_sorting_strategy = _STABLE_ORDER
+        _asked.add(config)
+    elif not stable and config in _asked:
+        section.topology_sorting_strategy = _DEFAULT_ORDER
+        _asked.discard(config)
 
 
 #: The pass with default options, for `config.post_grad_custom_post_pass = autostream.pass_`.

@@ -14,7 +14,6 @@ orders that no data edge implies, right in front of the operator they hold back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 
 from torch import fx
@@ -74,13 +73,16 @@ class _Emitter:
         self._needs_record: set[str] = set()
         self._edges = 0
         self._unpinned: list[ForcedOrder] = []
-        self._readers = self._scopes_that_read_views()
+        self._readers = self._tasks_that_read_views()
 
     def run(self) -> Emitted:
         self._plan_waits()
         for node in self._source.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
                 self._copies[node, None] = self._new.node_copy(node, self._lookup_once)
+        for node in self._source.graph.nodes:
+            if node.op in ("placeholder", "get_attr"):
+                self._write_results(node)
         for name in self._order:
             self._write_task(name)
         self._switch(NO_SCOPE)
@@ -101,8 +103,10 @@ class _Emitter:
         """Group the forced orders by the operator that waits, keeping those this dialect can express."""
         for order in forced_orders(self._graph):
             landing = self._dialect.landing(self._nodes[order.after], self._label(order.after))
-            if landing is Landing.LOST:
-                if self._lane(order.before) != self._lane(order.after):
+            same_stream = self._stream[order.before] == self._stream[order.after]
+            # On one stream the order of emission holds by itself: a wait that costs nothing pins it, an anchor is not worth it.
+            if landing is Landing.LOST or (same_stream and landing is Landing.ANCHOR):
+                if not same_stream:
                     raise RewriteError(
                         f"{order.after!r} on stream {self._stream[order.after]!r} must wait for {order.before!r} on stream "
                         f"{self._stream[order.before]!r} ({'+'.join(sorted(order.why))}), and no wait in front of "
@@ -124,9 +128,6 @@ class _Emitter:
                 return user
         return None
 
-    def _lane(self, name: str) -> str:
-        return self._stream[name]
-
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def _write_task(self, name: str) -> None:
@@ -142,8 +143,12 @@ class _Emitter:
             else:
                 self._dialect.wait(self._new, dependencies)
             self._edges += len(dependencies)
-        self._copies[node, None] = self._new.node_copy(node, lambda n: replaced.get(n) or self._value(n, scope))
+        copy = self._new.node_copy(node, lambda n: replaced.get(n) or self._value(n, scope))
+        if copy.name != name:  # what is read back is compared by name
+            raise RewriteError(f"the name of {name!r} was taken by a node that was written for the schedule")
+        self._copies[node, None] = copy
         self._write_results(node)
+        self._forget_views_of(set(self._graph.ops[name].writes))
         if name in self._needs_record:
             self._records[name] = self._dialect.record(self._new)
 
@@ -158,10 +163,10 @@ class _Emitter:
         source = anchored_input(node)
         if source is None:
             raise RewriteError(f"{node.name!r} has no input that an order could be anchored to")
-        value = self._value(source, scope)
-        for dependency in dependencies:
-            value = self._dialect.anchor(self._new, value, dependency)
-        return {source: value}
+        *others, last = dependencies
+        if others:  # an anchor emits its task first, so a wait in front of it lands there
+            self._dialect.wait(self._new, others)
+        return {source: self._dialect.anchor(self._new, self._value(source, scope), last)}
 
     def _dependency(self, order: ForcedOrder) -> fx.Node:
         if order.before in self._records:
@@ -188,22 +193,33 @@ class _Emitter:
             self._switch(at)
             self._write_view(view, at)
 
-    def _scopes_that_read_views(self) -> dict[fx.Node, set[Scope]]:
-        """Return for each view the scopes of the operators that read it, directly or through other views."""
-        readers: dict[fx.Node, set[Scope]] = {}
+    def _tasks_that_read_views(self) -> dict[fx.Node, set[str | None]]:
+        """Return for each view the operators that read it, directly or through other views; None stands for the output."""
+        readers: dict[fx.Node, set[str | None]] = {}
         for node in reversed(self._source.graph.nodes):
             if node.op == "output":
-                scopes = {NO_SCOPE}
+                found: set[str | None] = {None}
             elif self._is_view(node):
-                scopes = readers.get(node, set())
+                found = readers.get(node, set())
             elif node.name in self._stream:
-                scopes = {self._scope(node.name)}
+                found = {node.name}
             else:
                 continue
             for source in node.all_input_nodes:
                 if self._is_view(source):
-                    readers.setdefault(source, set()).update(scopes)
+                    readers.setdefault(source, set()).update(found)
         return readers
+
+    def _forget_views_of(self, written: set[str]) -> None:
+        """Have the views of storages that were just written made again for later readers: a transpose may be a copy."""
+        for view, scope in list(self._copies):
+            if scope is not None and written & self._storages_of(view):
+                del self._copies[view, scope]
+
+    def _storages_of(self, view: fx.Node) -> set[str]:
+        """Return the storages that all readers of a view touch: its own are among them."""
+        ops = [self._graph.ops[name] for name in self._readers[view] if name is not None]
+        return set.intersection(*({*op.reads, *op.writes} for op in ops)) if ops else set()
 
     def _write_view(self, view: fx.Node, scope: Scope) -> None:
         # Only the first copy takes the view's own name; a numbered name could belong to an operator still to be written.
@@ -220,9 +236,10 @@ class _Emitter:
 
     def _view_scope(self, view: fx.Node, reader_scope: Scope) -> Scope:
         """Return the scope in which a reader in `reader_scope` finds its copy of `view`."""
-        if reader_scope != NO_SCOPE and belongs_in_scope(view, self._is_view, shared=len(self._readers[view]) > 1):
-            return reader_scope
-        return NO_SCOPE
+        if reader_scope == NO_SCOPE:
+            return NO_SCOPE
+        scopes = {self._scope(name) if name is not None else NO_SCOPE for name in self._readers[view]}
+        return reader_scope if belongs_in_scope(view, self._is_view, shared=len(scopes) > 1) else NO_SCOPE
 
     def _value(self, node: fx.Node, scope: Scope) -> fx.Node:
         """Return the copy of `node` that an operator in `scope` reads."""
@@ -254,7 +271,7 @@ class _Emitter:
     def _is_getitem(self, node: fx.Node) -> bool:
         """True for access to one result of an operator that emits a task; it emits nothing and is written once, behind it."""
         op = self._op(node)
-        if op is None or op.target != "getitem":
+        if op is None or op.target != "getitem" or op.unit is not Unit.FREE:
             return False
         producer = node.all_input_nodes[0]
         return not self._is_view(producer)
@@ -269,9 +286,3 @@ class _Emitter:
             return own
         stream = self._stream[name]
         return NO_SCOPE if stream in (MAIN, HCCL) else tuple(self._dialect.stream_scope(stream))
-
-
-def labels(schedule: Schedule, names: Iterable[str] = ()) -> tuple[str, ...]:
-    """Return the stream labels a schedule opens, without the default ones and `names`."""
-    skip = {MAIN, HCCL, *names}
-    return tuple(sorted({p.stream for p in schedule.placements} - skip))

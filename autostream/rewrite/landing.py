@@ -21,6 +21,8 @@ _MARKER = "autostream_marker"
 
 def find_landing(node: fx.Node, label: str | None, dialect: Dialect) -> Landing:
     """Return how an order onto `node` can be expressed: by a wait in front of it, by an anchor, or not at all."""
+    if node.op != "call_function":  # TorchAir converts no calls of modules or methods
+        return Landing.LOST
     try:
         if _ordered(_lone(node, label, dialect, anchored=None), node.name):
             return Landing.DIRECT

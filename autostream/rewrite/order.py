@@ -10,7 +10,9 @@ from collections import deque
 
 import networkx as nx
 
+from autostream.errors import RewriteError
 from autostream.graph.model import OpGraph, Unit
+from autostream.graph.scopes import SUPER_KERNEL
 from autostream.scheduling.problem import MAIN, Schedule
 
 
@@ -18,7 +20,11 @@ def emission_order(graph: OpGraph, schedule: Schedule) -> tuple[str, ...]:
     """Return the operators that emit tasks, in the order to write them.
 
     Stays on one stream as long as its next operator has everything it depends on already written; otherwise moves to the
-    stream whose next operator starts first in the schedule.
+    stream whose next operator starts first in the schedule. The operators of a super-kernel scope are written together, which
+    may put them in front of others of their stream.
+
+    Raises:
+        RewriteError: the schedule contradicts the orders of the graph.
     """
     position = {placement.task: i for i, placement in enumerate(schedule.placements)}
     lanes = {name: deque(p.task for p in lane) for name, lane in schedule.streams().items()}
@@ -33,13 +39,27 @@ def emission_order(graph: OpGraph, schedule: Schedule) -> tuple[str, ...]:
         lane = lanes.get(current)
         if not lane or missing[lane[0]]:
             ready = [name for name, queue in lanes.items() if queue and not missing[queue[0]]]
+            if not ready:
+                heads = ", ".join(repr(queue[0]) for queue in lanes.values() if queue)
+                raise RewriteError(f"the schedule contradicts the graph: {heads} would wait for each other")
             current = min(ready, key=lambda name: position[lanes[name][0]])
             continue
-        task = lane.popleft()
+        task = _next_of_kernel(graph, lane, missing, order[-1]) if order else lane[0]
+        lane.remove(task)
         order.append(task)
         for successor in waiting.get(task, ()):
             missing[successor].discard(task)
     return tuple(order)
+
+
+def _next_of_kernel(graph: OpGraph, lane: deque[str], missing: dict[str, set[str]], last: str) -> str:
+    """Return the next operator of the super-kernel scope that `last` is in, if it may be written now, else the next one."""
+    kernel = dict(graph.ops[last].scope).get(SUPER_KERNEL)
+    if not kernel:
+        return lane[0]
+    members = (task for task in lane if dict(graph.ops[task].scope).get(SUPER_KERNEL) == kernel)
+    member = next(members, lane[0])
+    return lane[0] if missing[member] else member
 
 
 def _missing(graph: OpGraph, position: dict[str, int]) -> dict[str, set[str]]:

@@ -162,6 +162,32 @@ def test_the_users_own_scope_is_kept() -> None:
     assert "_op_aicore_num" in matmul and "_user_stream_label" not in matmul
 
 
+def test_on_one_stream_an_order_is_pinned_where_that_costs_nothing_and_else_kept_by_emission() -> None:
+    def writes(cache: Tensor, query: Tensor, increment: Tensor) -> Tensor:
+        attended = torch.mm(query, cache)
+        cache.copy_(torch.mul(cache, increment))
+        return attended
+
+    module = traced(writes, (8, 8), (4, 8), (8, 8))
+    graph = capture(module)
+    pinned = emit(module, graph, on_streams(graph, {}), Air())
+    assert (pinned.control_edges, len(pinned.unpinned)) == (1, 0)  # mul waits for mm, and the copy for mul
+
+    def increments(cache: Tensor, query: Tensor) -> Tensor:
+        attended = torch.mm(query, cache)
+        cache.copy_(torch.add(cache, 1))  # converts to Const, Add: a wait in front would land on the Const
+        return attended
+
+    module = traced(increments, (8, 8), (4, 8))
+    graph = capture(module)
+    kept = emit(module, graph, on_streams(graph, {}), Air())
+    assert (kept.control_edges, len(kept.unpinned)) == (0, 1)
+    apart = emit(module, graph, on_streams(graph, {"mm": "side"}), Air())
+    assert apart.control_edges == 1 and "wait_tensor" in str(apart.graph_module.graph)
+    program = read_ascend_ir(offline.convert(apart.graph_module).serialized, in_order=False)
+    assert not [f for f in verify(program, required=task_orders(graph)) if f.severity is Severity.ERROR]
+
+
 def test_an_order_that_cannot_be_expressed_is_refused() -> None:
     def copies(cache: Tensor, new: Tensor, query: Tensor) -> Tensor:
         attended = torch.mm(query, cache)
