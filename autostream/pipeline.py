@@ -19,7 +19,7 @@ from autostream.program import cross_edges, read_fx, simulate
 from autostream.proof import Convert, prove, prove_ascend_ir
 from autostream.rewrite.dialect import Dialect
 from autostream.rewrite.emit import emit
-from autostream.scheduling import Schedule, build_problem, lower_bound, strategy
+from autostream.scheduling import Problem, Schedule, build_problem, critical_path, lower_bound, strategy
 from autostream.scheduling.problem import HCCL, MAIN
 from autostream.verdict import Verdict
 
@@ -90,7 +90,7 @@ def _plan(
         "strategy": schedule.strategy,
     }
     if not labels:
-        reason = "no side stream shortens the simulated time; nothing is worth running beside the default stream"
+        reason = _why_nothing_overlaps(problem, before.makespan)
         return Outcome(verdict=_verdict(model, "nothing-to-overlap", reason, numbers), **known)
 
     emitted = emit(graph_module, graph, schedule, dialect)
@@ -115,6 +115,15 @@ def _plan(
     verdict = _verdict(model, "accepted", reason, numbers)
     known["notes"] += notes
     return Outcome(verdict=verdict, graph_module=emitted.graph_module, ascend_ir=ascend_ir, **known)
+
+
+def _why_nothing_overlaps(problem: Problem, serial: int) -> str:
+    duration = {task.name: min(mode.duration for mode in task.modes) for task in problem.tasks}
+    if sum(duration[name] for name in critical_path(problem)) >= serial:
+        return "every operator waits for the one before it, so no two can run at once"
+    if lower_bound(problem) >= serial:
+        return "its branches need the same cores, and kernels of one kind are not credited with running at once"
+    return f"what could run at once is worth less than the waits between streams, {problem.sync} ns each"
 
 
 def _price(op: Op, model: CostModel, options: Options) -> Cost:

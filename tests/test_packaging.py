@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import re
 import shutil
 import subprocess
 import sys
@@ -63,3 +64,12 @@ def test_wheel_and_source_distribution_hold_every_data_file(tmp_path: Path) -> N
     with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
         names = {name.split("/", 1)[1] for name in archive.getnames() if "/" in name}
     assert expected | {"LICENSE", "CHANGELOG.md", "setup.cfg", "tests/conftest.py"} <= names
+
+
+def test_the_readme_names_every_option_with_its_default() -> None:
+    from autostream.options import Options
+
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    for name, field in Options.model_fields.items():
+        default = f'"{field.default}"' if isinstance(field.default, str) else str(field.default)
+        assert re.search(rf"^\| `{name}` \| `?{re.escape(default)}`? \|", readme, re.MULTILINE), name
