@@ -34,12 +34,13 @@ logger = logging.getLogger(__name__)
 _IR_SUFFIXES = (".pbtxt", ".pb", ".txt")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class ScheduleResult:
     """A verdict with everything it rests on.
 
-    `graph_module` is the rewritten graph if the plan was accepted, else the graph as it was captured. `program` is what was
-    read back from the emitted graph (None if nothing was emitted). Times are simulated, in nanoseconds.
+    `graph_module` is the rewritten graph if the plan was accepted, else the graph as it was captured; it takes the parameters
+    and buffers as inputs in front of the user's and returns a tuple. `program` is what was read back from the emitted graph
+    (None if nothing was emitted). Times are simulated, in nanoseconds.
     """
 
     verdict: Verdict
@@ -54,6 +55,18 @@ class ScheduleResult:
     report: Document
     original: fx.GraphModule
     ascend_ir: Converted | None
+
+    def __repr__(self) -> str:
+        return f"ScheduleResult(accepted={self.verdict.accepted}, reason={self.verdict.reason!r})"
+
+    def lower(self) -> str:
+        """Return the Ascend IR of `graph_module` (GraphDef in text form), made here by the real TorchAir.
+
+        Raises:
+            OfflineError: torch_npu cannot be brought up, or TorchAir has no converter for an operator.
+        """
+        converted = self.ascend_ir or offline.convert(self.graph_module, None)
+        return converted.text
 
     def save(self, folder: str | Path) -> tuple[Path, ...]:
         """Write report.json, the graph before and after, and the Ascend IR if there is one; return the paths.
@@ -165,10 +178,7 @@ def lower(
     Raises:
         OfflineError: torch_npu is not there, or TorchAir has no converter for an operator.
     """
-    offline.activate()
-    result = schedule(program, example_inputs, chip=chip, options=options)
-    converted = result.ascend_ir or offline.convert(result.graph_module, None)
-    return converted.text
+    return schedule(program, example_inputs, chip=chip, options=options).lower()
 
 
 def compile(  # the name users know from torch
@@ -184,8 +194,9 @@ def compile(  # the name users know from torch
     the device at hand and each graph still gets its verdict, see `autostream.reports`.
 
     Raises:
-        InputError: unknown chip or option, or `backend` among the keyword arguments.
+        InputError: unknown chip or option, `backend` among the keyword arguments, or a `mode` other than max-autotune.
     """
+    _check_mode(torch_compile_kwargs.pop("mode", None))
     if "backend" in torch_compile_kwargs:
         raise InputError(
             "autostream.compile sets backend itself; with one of your own, give TorchAir's config autostream.pass_ instead"
@@ -201,11 +212,13 @@ def dynamo_backend(
     *,
     chip: str | None = None,
     options: Options | Mapping[str, Any] | None = None,
+    mode: str | None = None,
 ) -> Callable[..., Any]:
     """Dynamo backend ``"autostream"``: TorchAir with the pass on an NPU, else eager ATen with a verdict for each graph.
 
     ``torch.compile(model, backend="autostream", options={...})`` passes its options on; ``"chip"`` among them names the chip.
     """
+    _check_mode(mode)
     given = dict(options) if isinstance(options, Mapping) else {}
     chip = given.pop("chip", chip)
     stream_pass = StreamPass(chip=chip, options=given if isinstance(options, Mapping) else options)
@@ -214,9 +227,24 @@ def dynamo_backend(
     return compiled
 
 
+def _drop_waits(graph_module: fx.GraphModule) -> None:
+    """Take hand-written `air.wait_tensor` out of a graph that runs without streams: TorchAir has no kernel for it there."""
+    waits = [node for node in graph_module.graph.nodes if str(node.target) == "air.wait_tensor.default"]
+    for node in waits:
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+    if waits:
+        graph_module.recompile()
+
+
 def reports() -> tuple[Document, ...]:
     """Return the reports of the graphs compiled in this process, newest last."""
     return telemetry.reports()
+
+
+def _check_mode(mode: str | None) -> None:
+    if mode not in (None, "default", "max-autotune"):
+        raise InputError(f"mode {mode!r} has no stream vocabulary here so far; allowed: 'max-autotune' (which is the default)")
 
 
 def _convert(captured: AtenProgram, graph_module: fx.GraphModule) -> Converted:
@@ -244,6 +272,7 @@ def _host_backend(stream_pass: StreamPass) -> Callable[..., Any]:
     from torch._functorch._aot_autograd.utils import make_boxed_func
 
     def run_as_it_is(graph_module: fx.GraphModule, _example_inputs: Sequence[Any]) -> Callable[..., Any]:
+        _drop_waits(graph_module)
         boxed: Callable[..., Any] = make_boxed_func(graph_module.forward)
         return boxed
 

@@ -196,3 +196,30 @@ def test_a_graph_without_shapes_is_refused_with_a_way_out() -> None:
     graph = torch.fx.symbolic_trace(lambda x: torch.relu(x) + 1)
     with pytest.raises(InputError, match="example_inputs|meta"):
         autostream.schedule(graph)
+
+
+def test_only_the_mode_with_a_stream_vocabulary_is_allowed() -> None:
+    layer = nn.Linear(2, 2)
+    autostream.compile(layer, mode="max-autotune")(torch.ones(2, 2))
+    with pytest.raises(InputError, match="reduce-overhead"):
+        autostream.compile(layer, mode="reduce-overhead")
+
+
+def test_a_model_with_hand_written_waits_still_runs_where_there_are_no_streams() -> None:
+    import torchair
+
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+            total = torch.add(x, y)
+            return torch.mm(x, torch.ops.air.wait_tensor(y, total))
+
+    assert torchair.scope
+    x, y = torch.ones(4, 4), torch.ones(4, 4)
+    with torch.no_grad():
+        assert torch.equal(autostream.compile(Model())(x, y), torch.mm(x, y))
+    assert autostream.reports()[-1].verdict.code == "hand-written-sync"
+
+
+def test_results_are_short_to_look_at_and_the_version_is_known() -> None:
+    assert len(repr(autostream.schedule(*models.chain()))) < 300
+    assert autostream.__version__ == "0.1.0"

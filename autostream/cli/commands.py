@@ -142,12 +142,18 @@ def lower(
         from autostream.report.files import write
 
         loaded = load(target)
-        text = api.lower(loaded.program, loaded.example_inputs, chip=chip, options=options)
+        result = api.schedule(loaded.program, loaded.example_inputs, chip=chip, options=options)
+        text = result.lower()
         if out is not None:
             write(out, text)
     if json:
-        session.print_json({"target": target, "file": str(out) if out is not None else None, "ascend_ir": text})
-    elif out is None:
+        verdict = {"accepted": result.verdict.accepted, "reason": result.verdict.reason}
+        session.print_json(
+            {"target": target, "file": str(out) if out is not None else None, "ascend_ir": text, "verdict": verdict}
+        )
+        return
+    session.tell(("scheduled: " if result.verdict.accepted else "lowered as it was given: ") + result.verdict.reason)
+    if out is None:
         session.print_text(text)
     else:
         session.tell(f"Ascend IR written to {out}")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autostream import offline
 from autostream.errors import InputError, nearest
 
 EXPORTED = (".pt2",)
@@ -63,6 +64,8 @@ def _file(target: str) -> str:
 
 def _module(target: str, name: str) -> Any:
     """Import a module with the current folder importable."""
+    if offline.why_unavailable() is None:
+        offline.activate()  # the user's module may import torch_npu or torchair
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)

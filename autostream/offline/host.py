@@ -123,6 +123,11 @@ def _quiet_import() -> Iterator[None]:
 
 
 def _explain(error: Exception) -> str:
+    if isinstance(error, ModuleNotFoundError) and error.name and not error.name.startswith(("torch_npu", "torchair")):
+        return (
+            f"torch_npu {detect.torch_npu_version()} needs the package {error.name!r}, which is not installed: "
+            f"pip install {error.name}, then start a new process"
+        )
     first_line = (str(error).strip() or type(error).__name__).splitlines()[0]
     return (
         f"torch_npu {detect.torch_npu_version()} could not be imported ({type(error).__name__}: {first_line}). "

@@ -6,7 +6,7 @@ becomes a control edge onto the first GE op of the next operator.
 
 from __future__ import annotations
 
-import importlib.util
+import importlib
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from autostream import offline
 from autostream.errors import OfflineError, RewriteError
 from autostream.program.model import Semantics
 from autostream.rewrite.dialect import Landing
@@ -77,18 +78,16 @@ class Air:
 
 
 def ensure_operators() -> None:
-    """Register `torch.ops.air.*`: TorchAir's own where torch_npu is installed, else operators with the same schemas.
+    """Register `torch.ops.air.*`: TorchAir's own where it can be brought up, else operators with the same schemas.
 
     Raises:
-        OfflineError: torch_npu is installed but cannot be brought up.
+        OfflineError: torch_npu looked usable but could not be brought up.
     """
     if hasattr(torch.ops.air, "scope_enter") and hasattr(torch.ops.air, "wait"):
         return
-    if importlib.util.find_spec("torch_npu") is None:
+    if offline.why_unavailable() is not None:
         _define_operators()
         return
-    from autostream import offline
-
     offline.activate()
     importlib.import_module("torchair.ops")
     importlib.import_module("torchair.scope._wait_tensor")

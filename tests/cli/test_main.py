@@ -111,21 +111,21 @@ def test_other_errors_of_ours_and_defects(capsys: pytest.CaptureFixture[str], mo
     def unavailable(*args: object, **kwargs: object) -> None:
         raise OfflineError("torch_npu is\nnot installed")
 
-    monkeypatch.setattr(api, "lower", unavailable)
+    monkeypatch.setattr(api, "schedule", unavailable)
     assert main(["lower", "models:pair"]) == 2
     assert capsys.readouterr().err.splitlines()[-1] == "autostream: error: torch_npu is not installed"
 
     def defect(*args: object, **kwargs: object) -> None:
         raise KeyError("x")
 
-    monkeypatch.setattr(api, "lower", defect)
+    monkeypatch.setattr(api, "schedule", defect)
     assert main(["lower", "models:pair"]) == 3
     assert "defect in autostream, please report it: KeyError: 'x'" in capsys.readouterr().err
 
     def interrupt(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(api, "lower", interrupt)
+    monkeypatch.setattr(api, "schedule", interrupt)
     assert main(["lower", "models:pair"]) == 130
 
 
