@@ -6,8 +6,10 @@ written back by ``aten.copy_`` in front of `output`, and `output` a flat tuple o
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,10 @@ from autostream.graph.values import MISSING, attribute_of, value_of
 
 _ALLOWED = "an nn.Module with example inputs, a torch.export.ExportedProgram, an ATen fx.GraphModule, or the path of a .pt2 file"
 
+_ATTENTION = (
+    "scaled_dot_product_attention was taken apart into ATen operators, as for a device without a fused one; an NPU runs it fused, "
+    "so overlaps with its parts are not to be had"
+)
 _HINT = "the model must be exportable by torch.export, with static shapes and without data-dependent control flow"
 #: What to do about failures whose text does not tell.
 _HINTS = {
@@ -45,6 +51,8 @@ class AtenProgram:
     name: str
     #: What each placeholder is: the qualified name of a parameter, buffer or constant, or "" for an input of the user.
     sources: tuple[str, ...] = ()
+    #: What the reader of a report should know about how the program was captured.
+    notes: tuple[str, ...] = ()
 
 
 def to_aten(program: Any, example_inputs: Any = None, kwargs: Mapping[str, Any] | None = None) -> AtenProgram:
@@ -107,12 +115,13 @@ def _from_module(module: nn.Module, inputs: tuple[Any, ...], kwargs: Mapping[str
     """Export the module; what torch.export refuses is traced the way torch.compile does it."""
     name = _name_of(module)
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _quiet():
             return _from_exported(torch.export.export(module, inputs, dict(kwargs), strict=False), name)
     # Whatever the user's forward raises comes through here.
     except Exception as refused:
         try:
-            graph_module = trace(module, inputs, kwargs)
+            with _quiet():
+                graph_module = trace(module, inputs, kwargs)
         except Exception:
             raise refused if isinstance(refused, CaptureError) else _capture_error(name, refused) from refused
         return replace(_from_graph(graph_module, None), name=name)
@@ -123,7 +132,28 @@ def _from_exported(exported: ExportedProgram, name: str) -> AtenProgram:
         graph_module, sources = flatten_exported(exported)
     except Exception as error:
         raise _capture_error(name, error) from error
-    return AtenProgram(graph_module=graph_module, example_inputs=_placeholder_values(graph_module), name=name, sources=sources)
+    fused = any("scaled_dot_product" in str(node.target) for node in exported.graph.nodes)
+    return AtenProgram(
+        graph_module=graph_module,
+        example_inputs=_placeholder_values(graph_module),
+        name=name,
+        sources=sources,
+        notes=(_ATTENTION,) if fused else (),
+    )
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch from logging what is about to be raised as an error of ours."""
+    loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.export", "torch.fx.experimental")]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.CRITICAL)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _capture_error(name: str, error: Exception) -> CaptureError:

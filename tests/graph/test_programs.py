@@ -342,3 +342,14 @@ def test_operators_of_torch_npu_stay_whole(npu_host: None) -> None:
         "npu.npu_scatter_nd_update.default",
         "npu.npu_swiglu.default",
     ]
+
+
+def test_attention_that_had_to_be_taken_apart_is_told() -> None:
+    class Attention(nn.Module):
+        def forward(self, q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+            return torch.nn.functional.scaled_dot_product_attention(q, k, v)
+
+    inputs = tuple(torch.randn(1, 4, 8, 16) for _ in range(3))
+    (note,) = to_aten(Attention(), inputs).notes
+    assert "runs it fused" in note
+    assert to_aten(nn.Linear(4, 4), torch.randn(2, 4)).notes == ()
