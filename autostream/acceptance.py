@@ -46,13 +46,14 @@ def gain(before: StreamProgram, after: StreamProgram, graph: OpGraph, costs: Map
 
 
 def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[Mapping[str, Cost]]:
-    units = sorted({op.unit for op in graph} - {Unit.FREE})
+    units_of = {op.name: op.unit for op in graph}
+    units = sorted(set(units_of.values()) - {Unit.FREE})
     groups = [frozenset({unit}) for unit in units]
     if len(units) > 1:
         groups.append(frozenset(units))
     for group in groups:
         for sign in (-1, 1):
-            yield {name: _scaled(cost, sign) if graph.ops[name].unit in group else cost for name, cost in costs.items()}
+            yield {name: _scaled(cost, sign) if units_of.get(name) in group else cost for name, cost in costs.items()}
 
 
 def _scaled(cost: Cost, sign: int) -> Cost:

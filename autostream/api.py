@@ -116,7 +116,7 @@ def schedule(
     host = _bring_up_host()
     captured = to_aten(program, example_inputs)
     convert = functools.partial(_convert, captured) if host else None
-    outcome = plan(captured.graph_module, model=model, options=chosen, dialect=Air(), convert=convert)
+    outcome = plan(captured.graph_module, model=model, options=chosen, dialect=Air(), convert=convert, notes=captured.notes)
     return ScheduleResult(
         verdict=outcome.verdict,
         graph=outcome.graph,

@@ -22,6 +22,10 @@ class OfflineError(AutostreamError):
     """The real torch_npu or TorchAir cannot be brought up on this machine."""
 
 
+class ConversionError(OfflineError):
+    """TorchAir is there but cannot convert the graph: an operator has no converter, or its converter failed."""
+
+
 class RewriteError(AutostreamError):
     """A schedule could not be emitted; the user's graph is untouched."""
 

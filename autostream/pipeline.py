@@ -11,11 +11,11 @@ from torch import fx
 
 from autostream import acceptance
 from autostream.cost.model import FREE, Cost, CostModel, Tier
-from autostream.errors import AutostreamError, VerificationError
-from autostream.graph import Op, OpGraph, capture, expected_load
+from autostream.errors import AutostreamError, ConversionError, VerificationError
+from autostream.graph import Op, OpGraph, Unit, capture, expected_load
 from autostream.options import Options
 from autostream.outcome import Outcome
-from autostream.program import cross_edges, read_fx, simulate
+from autostream.program import StreamProgram, cross_edges, read_fx, simulate
 from autostream.proof import Convert, prove, prove_ascend_ir
 from autostream.rewrite.dialect import Dialect
 from autostream.rewrite.emit import emit
@@ -33,6 +33,7 @@ def plan(
     options: Options,
     dialect: Dialect,
     convert: Convert | None = None,
+    notes: tuple[str, ...] = (),
 ) -> Outcome:
     """Schedule an ATen graph. `graph_module` is not changed, whatever happens.
 
@@ -42,19 +43,27 @@ def plan(
         options: see `Options`.
         dialect: vocabulary of the backend.
         convert: if given, the emitted graph is converted and the proof repeated on the Ascend IR.
+        notes: what the report should tell about how the graph was captured.
 
     Raises:
-        AutostreamError: only with ``options.strict``; otherwise a failure is a declined verdict.
+        Exception: only with ``options.strict``; otherwise a failure is a declined verdict.
     """
     graph = capture(graph_module)
     try:
-        return _plan(graph_module, graph, model, options, dialect, convert)
+        outcome = _plan(graph_module, graph, model, options, dialect, convert)
     except AutostreamError as error:
         if options.strict:
             raise
         code = "unverified" if isinstance(error, VerificationError) else "error"
         logger.warning("autostream left the graph as it was: %s", error)
-        return Outcome(verdict=_verdict(model, code, str(error)), graph=graph)
+        outcome = Outcome(verdict=_verdict(model, code, str(error)), graph=graph)
+    except Exception as error:
+        if options.strict:
+            raise
+        logger.warning("autostream left the graph as it was", exc_info=True)
+        reason = f"unexpected {type(error).__name__}: {error}"
+        outcome = Outcome(verdict=_verdict(model, "error", reason), graph=graph)
+    return replace(outcome, notes=(*notes, *outcome.notes))
 
 
 def _plan(
@@ -90,14 +99,15 @@ def _plan(
         "strategy": schedule.strategy,
     }
     if not labels:
-        reason = _why_nothing_overlaps(problem, before.makespan)
+        reason = _why_nothing_overlaps(problem, before.makespan, options)
         return Outcome(verdict=_verdict(model, "nothing-to-overlap", reason, numbers), **known)
 
     emitted = emit(graph_module, graph, schedule, dialect)
     program = read_fx(emitted.graph_module, semantics=dialect.semantics)
     findings = prove(program, graph)
-    after = simulate(program, costs, machine)
-    gain = acceptance.gain(serial, program, graph, costs, machine)
+    priced = costs | _added(program, emitted.graph_module, graph, model, options)
+    after = simulate(program, priced, machine)
+    gain = acceptance.gain(serial, program, graph, priced, machine)
     numbers |= {
         "scheduled_ns": after.makespan,
         "gain_low": gain.low,
@@ -110,14 +120,20 @@ def _plan(
     refusal = acceptance.refusal(gain, options.min_gain)
     if refusal is not None:
         return Outcome(verdict=_verdict(model, *refusal, numbers), **known)
-    ascend_ir, notes = prove_ascend_ir(emitted.graph_module, graph, convert)
+    try:
+        ascend_ir, notes = prove_ascend_ir(emitted.graph_module, graph, convert)
+    except ConversionError as error:
+        reason = f"TorchAir cannot compile this graph, scheduled or not: {error}"
+        return Outcome(verdict=_verdict(model, "not-convertible", reason, numbers), **known)
     reason = f"simulated gain {gain.nominal:.1%}, at least {gain.low:.1%} within the cost model's error"
     verdict = _verdict(model, "accepted", reason, numbers)
     known["notes"] += notes
     return Outcome(verdict=verdict, graph_module=emitted.graph_module, ascend_ir=ascend_ir, **known)
 
 
-def _why_nothing_overlaps(problem: Problem, serial: int) -> str:
+def _why_nothing_overlaps(problem: Problem, serial: int, options: Options) -> str:
+    if options.strategy == "serial" or not options.side_streams:
+        return f"the options open no side stream (strategy={options.strategy!r}, side_streams={options.side_streams})"
     duration = {task.name: min(mode.duration for mode in task.modes) for task in problem.tasks}
     if sum(duration[name] for name in critical_path(problem)) >= serial:
         return "every operator waits for the one before it, so no two can run at once"
@@ -134,6 +150,17 @@ def _price(op: Op, model: CostModel, options: Options) -> Cost:
     held, machine = cost.resources, model.machine
     everything = replace(held, aic=machine.aic if held.aic else 0, aiv=machine.aiv if held.aiv else 0)
     return replace(cost, resources=everything)
+
+
+def _added(
+    program: StreamProgram, emitted: fx.GraphModule, graph: OpGraph, model: CostModel, options: Options
+) -> dict[str, Cost]:
+    """Price the tasks that only the emitted graph has, anchors and second transposes: each may copy a tensor."""
+    names = [step.name for step in program.steps if step.stream is not None and step.name not in graph.ops]
+    ops = capture(emitted).ops if names else {}
+    nbytes = {name: sum(spec.nbytes for spec in ops[name].outputs) for name in names}
+    copies = [replace(ops[name], unit=Unit.VECTOR, bytes_read=nbytes[name], bytes_written=nbytes[name]) for name in names]
+    return {op.name: _price(op, model, options) for op in copies}
 
 
 def _verdict(model: CostModel, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:

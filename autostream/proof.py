@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from torch import fx
 
-from autostream.errors import OfflineError, VerificationError
+from autostream.errors import ConversionError, OfflineError, VerificationError
 from autostream.graph import OpGraph, Unit
 from autostream.offline import Converted
 from autostream.program import Finding, Severity, StreamProgram, read_ascend_ir, verify, written_back
@@ -24,9 +24,14 @@ def prove(program: StreamProgram, graph: OpGraph) -> tuple[Finding, ...]:
         graph: of the graph as it was given; every order in it must hold in the program.
 
     Raises:
-        VerificationError: an order is lost, a storage is raced for, a wait is lost, or the program waits for itself.
+        VerificationError: an order is lost or cannot be shown to hold, a storage is raced for, a wait is lost, or the program
+            waits for itself.
     """
-    return _without_errors(verify(program, required=task_orders(graph)), "emitted graph")
+    findings = verify(program, required=task_orders(graph))
+    unproven = [finding for finding in findings if finding.kind == "order-unproven"]
+    if unproven:
+        raise VerificationError(f"the emitted graph could not be proved: {unproven[0].explanation}")
+    return _without_errors(findings, "emitted graph")
 
 
 def prove_ascend_ir(
@@ -36,11 +41,14 @@ def prove_ascend_ir(
 
     Raises:
         VerificationError: as for `prove`.
+        ConversionError: TorchAir is here and cannot convert the graph.
     """
     if convert is None:
         return None, ()
     try:
         converted = convert(graph_module)
+    except ConversionError:
+        raise
     except OfflineError as error:
         return None, (f"proved on the FX graph only; the Ascend IR could not be made here: {error}",)
     program = read_ascend_ir(converted.serialized, in_order=True, written_back=written_back(graph_module))

@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 _DEFAULT_ORDER = "DFS"
 _STABLE_ORDER = "StableRDFS"
 #: Configurations that were asked for it: the next graph that is compiled with one of them may be declined.
-_asked: weakref.WeakSet[Any] = weakref.WeakSet()
+_asked: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 class StreamPass(CustomGraphPass):
@@ -169,13 +169,11 @@ def _fake(value: Any, mode: FakeTensorMode) -> Any:
 
 def _sort(config: Any, *, stable: bool) -> None:
     """Ask TorchAir for the stable order, or take back what was asked for an earlier graph of the same configuration."""
-    section = config.experimental_config
-    if stable and section.topology_sorting_strategy.value == _DEFAULT_ORDER:
-        section.topology_sorting_strategy = _STABLE_ORDER
-        _asked.add(config)
-    elif not stable and config in _asked:
-        section.topology_sorting_strategy = _DEFAULT_ORDER
-        _asked.discard(config)
+    if stable and config.experimental_config.topology_sorting_strategy.value == _DEFAULT_ORDER:
+        config.experimental_config.topology_sorting_strategy = _STABLE_ORDER
+        _asked[id(config)] = config
+    elif not stable and _asked.pop(id(config), None) is config:
+        config.experimental_config.topology_sorting_strategy = _DEFAULT_ORDER
 
 
 #: The pass with default options, for `config.post_grad_custom_post_pass = autostream.pass_`.

@@ -11,7 +11,8 @@ class Verdict:
 
     accepted: bool
     #: Machine-readable reason: ``accepted``, ``no-gain``, ``within-error``, ``nothing-to-overlap``, ``dynamic-shape``,
-    #: ``no-shapes``, ``hand-written-sync``, ``already-scheduled``, ``single-stream``, ``unsupported``, ``unverified``, ``error``.
+    #: ``no-shapes``, ``hand-written-sync``, ``already-scheduled``, ``not-convertible``, ``single-stream``, ``unsupported``,
+    #: ``unverified``, ``error``.
     code: str
     #: The same for people, one sentence.
     reason: str

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import autostream
-from autostream import api, offline
+from autostream import api, offline, pipeline
 from autostream.errors import CaptureError, InputError, OfflineError
 from autostream.graph import to_aten
 from autostream.program import Severity
@@ -223,3 +223,26 @@ def test_a_model_with_hand_written_waits_still_runs_where_there_are_no_streams()
 def test_results_are_short_to_look_at_and_the_version_is_known() -> None:
     assert len(repr(autostream.schedule(*models.chain()))) < 300
     assert autostream.__version__ == "0.1.0"
+
+
+def test_a_graph_that_torchair_cannot_convert_is_declined_with_the_operator() -> None:
+    verdict = autostream.schedule(*models.kv_cache()).verdict  # index_put has no converter
+    assert verdict.code == "not-convertible" and "index_put" in verdict.reason
+    assert verdict.scheduled_ns < verdict.serial_ns
+
+
+def test_options_that_open_no_stream_are_named() -> None:
+    for options in ({"side_streams": 0}, {"strategy": "serial"}):
+        verdict = autostream.schedule(*models.mixture(8), options=options).verdict
+        assert verdict.code == "nothing-to-overlap" and "options open no side stream" in verdict.reason
+
+
+def test_an_unexpected_failure_is_a_verdict_unless_strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: object, **_kwargs: object) -> object:
+        raise KeyError("defect")
+
+    monkeypatch.setattr(pipeline, "emit", broken)
+    verdict = autostream.schedule(*models.mixture(8)).verdict
+    assert verdict.code == "error" and "KeyError" in verdict.reason
+    with pytest.raises(KeyError):
+        autostream.schedule(*models.mixture(8), options={"strict": True})

@@ -4,18 +4,24 @@ import copy
 import dis
 import io
 import logging
+from collections import Counter
+from types import SimpleNamespace
 
 import pytest
 import torch
-from torch import fx
+from torch import Tensor, fx
+from torch.fx.experimental.proxy_tensor import make_fx
 
 import autostream
-from autostream import Options, StreamPass
+from autostream import Options, StreamPass, acceptance, offline, pipeline
 from autostream.cost import TableModel, load_chip
 from autostream.errors import AutostreamError, InputError
-from autostream.graph import to_aten
+from autostream.graph import capture, to_aten
+from autostream.program import Severity, read_ascend_ir, verify, written_back
 from autostream.rewrite import emit as emit_module
+from autostream.rewrite.sync import task_orders
 from tests import models
+from tests.rewrite.graphs_fx import on_streams, traced
 
 pytestmark = pytest.mark.usefixtures("npu_host")
 
@@ -126,6 +132,118 @@ def test_missing_shapes_are_filled_in_from_the_example_inputs() -> None:
             node.meta.pop("val")
     StreamPass(chip="910B2")(graph_module, captured.example_inputs)
     assert "scope_enter" in str(graph_module.graph)
+
+
+def test_filling_in_shapes_leaves_inputs_constants_and_results_as_they_are() -> None:
+    def experts(x: Tensor, *weights: Tensor) -> tuple[Tensor, None, dict[str, Tensor]]:
+        first, second = (torch.mm(torch.nn.functional.silu(torch.mm(x, a)), b) for a, b in (weights[:2], weights[2:]))
+        return first * torch.tensor([2.0]).half() + second, None, {"second": second}
+
+    shapes = [(64, 256), (256, 512), (512, 256), (256, 512), (512, 256)]
+    graph_module = make_fx(experts, tracing_mode="fake")(*(torch.empty(shape, dtype=torch.float16) for shape in shapes))
+    examples = [node.meta["val"] for node in graph_module.graph.find_nodes(op="placeholder")]
+    for node in graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor):
+        node.meta.pop("val")
+    signature = [node.name for node in graph_module.graph.nodes if node.op in ("placeholder", "get_attr")]
+    results = str(graph_module.graph.output_node().args)
+    StreamPass(chip="910B2", options={"same_unit_overlap": True})(graph_module, examples)
+    assert "scope_enter" in str(graph_module.graph)
+    assert [node.name for node in graph_module.graph.nodes if node.op in ("placeholder", "get_attr")] == signature
+    assert str(graph_module.graph.output_node().args) == results
+
+
+def test_a_later_graph_of_the_same_configuration_gets_its_own_order_back() -> None:
+    config, sorting = _config(), []
+    stream_pass, accepted = StreamPass(chip="910B2"), _graph()
+    for graph_module in (accepted, accepted, to_aten(*models.chain()).graph_module):
+        stream_pass(graph_module, None, config)
+        sorting.append(config.experimental_config.topology_sorting_strategy.value)  # type: ignore[attr-defined]
+    assert sorting == ["StableRDFS", "StableRDFS", "DFS"]
+    theirs = _config(experimental_config__topology_sorting_strategy="StableRDFS")
+    stream_pass(to_aten(*models.chain()).graph_module, None, theirs)
+    assert theirs.experimental_config.topology_sorting_strategy.value == "StableRDFS"  # type: ignore[attr-defined]
+
+
+def test_its_own_waits_are_not_taken_for_hand_written_ones() -> None:
+    graph_module = to_aten(*models.kv_cache(npu=True)).graph_module
+    for _ in range(2):
+        StreamPass(chip="910B2")(graph_module)
+    assert "air.wait" in str(graph_module.graph)
+    assert autostream.reports()[-1].verdict.code == "already-scheduled"
+
+
+def _plan_by_hand(monkeypatch: pytest.MonkeyPatch, graph_module: fx.GraphModule, *on_the_side: str) -> None:
+    """Have the named operators planned on a side stream, and the plan accepted if it is proved."""
+    by_hand = on_streams(capture(graph_module), dict.fromkeys(on_the_side, "autostream_1"))
+    monkeypatch.setattr(pipeline, "strategy", lambda _options: SimpleNamespace(solve=lambda _problem: by_hand))
+    monkeypatch.setattr(acceptance, "refusal", lambda *_: None)
+
+
+def test_what_the_rewrite_adds_has_its_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    def step(cache: Tensor, query: Tensor) -> Tensor:
+        attended = torch.mm(query, cache)
+        cache.copy_(torch.add(cache, 1))  # converts to Const, Add: it waits for mm through an anchor, a copy of the cache
+        return attended
+
+    graph_module = traced(step, (4096, 4096), (16, 4096))
+    _plan_by_hand(monkeypatch, graph_module, "mm")
+    outcome = StreamPass(chip="910B2").judge(graph_module)
+    assert outcome is not None and outcome.verdict.accepted and outcome.after is not None
+    spent = {slot.step: slot.end - slot.start for slot in outcome.after.slots}
+    assert spent["wait_tensor_default"] > 10_000
+
+
+def test_what_only_the_ascend_ir_shows_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Outside a scope TorchAir makes one transpose of the two, on the default stream, with no order behind the update.
+    def step(cache: Tensor, new: Tensor, slot: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        torch.ops.npu.scatter_update_(cache[None], slot.long(), new[None], -2)
+        return torch.bmm(query, cache.transpose(0, 1).transpose(1, 2)), torch.relu(query)
+
+    graph_module = traced(step, (256, 4, 128), (256, 2, 128), (1,), (4, 128, 128))
+
+    _plan_by_hand(monkeypatch, graph_module, "scatter_update_", "bmm")
+    before = str(graph_module.graph)
+    StreamPass(chip="910B2")(graph_module)
+    assert str(graph_module.graph) == before
+    verdict = autostream.reports()[-1].verdict
+    assert verdict.code == "unverified" and "Ascend IR" in verdict.reason
+
+
+_ZOO = {
+    "mixture": models.mixture,
+    "cnn_branches": models.cnn_branches,
+    "llama_layer": models.llama_layer,
+    "tiny_vector": models.tiny_vector,
+    "chain": models.chain,
+    "kv_cache": lambda: models.kv_cache(npu=True),
+    "many_layers": lambda: models.many_layers(2, npu=True),
+}
+
+
+@pytest.mark.parametrize("slot", ["pre_pass", "post_pass"])
+@pytest.mark.parametrize("name", _ZOO)
+def test_in_either_slot_the_ir_is_proved_and_does_the_same_work(name: str, slot: str) -> None:
+    graph_module = to_aten(*_ZOO[name]()).graph_module  # type: ignore[operator]
+    graph = capture(graph_module)
+    before = str(graph_module.graph)
+    plain = offline.convert(graph_module)
+    placed: dict[str, str] = {}
+
+    def scheduled(gm: fx.GraphModule, example_inputs: list[object], config: object) -> None:
+        StreamPass(chip="910B2")(gm, example_inputs, config)
+        placed.update(written_back(gm))
+
+    converted = offline.convert(graph_module, **{slot: scheduled})  # type: ignore[arg-type]
+    assert str(graph_module.graph) == before
+    assert converted == offline.convert(graph_module, **{slot: StreamPass(chip="910B2")})  # type: ignore[arg-type]
+    if not autostream.reports()[-1].verdict.accepted:
+        assert converted == plain
+        return
+    program = read_ascend_ir(converted.serialized, in_order=converted.options["ge.topoSortingMode"] == "3", written_back=placed)
+    assert program.in_order and len(program.streams()) > 1
+    assert not [f for f in verify(program, required=task_orders(graph)) if f.severity is Severity.ERROR]
+    kinds, plain_kinds = (Counter(s.kind for s in p.steps if s.stream) for p in (program, read_ascend_ir(plain.serialized)))
+    assert kinds == plain_kinds
 
 
 def test_inductors_slot_leaves_the_graph_alone() -> None:

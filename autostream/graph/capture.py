@@ -240,10 +240,7 @@ def _operator_notes(operators: Mapping[fx.Node, Facts]) -> list[str]:
     barriers = Counter(item.target for item in operators.values() if item.kind is Kind.BARRIER)
     cpu_only = Counter(item.target for item in operators.values() if "_for_cpu" in item.target)
     return [
-        *(
-            f"{name} ({count} x) exists on CPUs only: an NPU runs another operator, priced differently"
-            for name, count in cpu_only.items()
-        ),
+        *(f"{name} ({count} x) exists on CPUs only: an NPU runs and pays another" for name, count in cpu_only.items()),
         *(f"unknown operator {name} ({count} x): taken to use every core" for name, count in unknown.items()),
         *(f"custom operator {name} ({count} x): taken to read and write all its tensors" for name, count in opaque.items()),
         *(f"{name} ({count} x) is no ATen operator: nothing moves across it" for name, count in barriers.items()),

@@ -29,8 +29,8 @@ from autostream.graph.values import MISSING, attribute_of, value_of
 _ALLOWED = "an nn.Module with example inputs, a torch.export.ExportedProgram, an ATen fx.GraphModule, or the path of a .pt2 file"
 
 _ATTENTION = (
-    "scaled_dot_product_attention was taken apart into ATen operators, as for a device without a fused one; an NPU runs it fused, "
-    "so overlaps with its parts are not to be had"
+    "scaled_dot_product_attention was taken apart into ATen operators; an NPU runs it fused, so overlaps with its parts are not "
+    "to be had"
 )
 _HINT = "the model must be exportable by torch.export, with static shapes and without data-dependent control flow"
 #: What to do about failures whose text does not tell.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from autostream.errors import InputError, OfflineError
+from autostream.errors import ConversionError, InputError
 from autostream.offline import detect, host
 from autostream.offline.backend import Pass, compiler_config
 from autostream.offline.stable_text import StableGraph, stable_text
@@ -67,7 +67,8 @@ def convert(
         configure: called with TorchAir's ``CompilerConfig`` before conversion, to set more.
 
     Raises:
-        OfflineError: the host cannot be brought up, or a node has no converter or its converter failed (names the node).
+        OfflineError: the host cannot be brought up.
+        ConversionError: a node has no converter or its converter failed (names the node).
         InputError: the inputs do not fit the placeholders, or their shapes are unknown.
         Exception: whatever a pass raises, unchanged.
     """
@@ -88,7 +89,7 @@ def convert(
             if failures:
                 raise failures[0] from None
             # TorchAir raises a copy whose message is a traceback; the exception that it stands for says more in less.
-            raise OfflineError(_explain(error)) from error.__context__ or error
+            raise ConversionError(_explain(error)) from error.__context__ or error
         return _read(compiled, config)
 
 

@@ -6,7 +6,7 @@ the total order of collectives. Each is kept only if neither data nor the orders
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import networkx as nx
@@ -29,10 +29,7 @@ def forced_orders(graph: OpGraph) -> tuple[ForcedOrder, ...]:
     A data path through operators without a task (views) counts: the engine passes the dependency on.
     """
     index = {op.name: op.index for op in graph}
-    wanted = sorted(
-        ((b, a, why) for b, a, why in graph.orders() if _emits_task(graph, b) and _emits_task(graph, a)),
-        key=lambda order: (index[order[1]], -index[order[0]]),
-    )
+    wanted = sorted(_between_tasks(graph), key=lambda order: (index[order[1]], -index[order[0]]))
     ancestors = _Ancestors(graph)
     kept = []
     for before, after, why in wanted:
@@ -46,15 +43,14 @@ def forced_orders(graph: OpGraph) -> tuple[ForcedOrder, ...]:
 def task_orders(graph: OpGraph) -> tuple[tuple[str, str, str], ...]:
     """Return every order between two operators that emit tasks as (before, after, reason), data edges through views included.
 
-    This is what an emitted program is checked against.
+    This is what an emitted program is checked against. A copy into a graph input whose value an operator computes is left
+    out: the engine lets that operator write the input, and the graph orders the operator as a writer of it.
     """
     orders: dict[tuple[str, str], str] = {}
-    for before, after, reasons in graph.dag.edges(data="why"):
-        if not _emits_task(graph, after):
-            continue
-        text = "+".join(sorted(reasons))
-        for producer in _producers(graph, before):
-            orders.setdefault((producer, after), text)
+    absorbed = _absorbed_copies(graph)
+    for before, after, why in _between_tasks(graph):
+        if before not in absorbed and after not in absorbed:
+            orders.setdefault((before, after), "+".join(sorted(why)))
     return tuple((before, after, text) for (before, after), text in sorted(orders.items()))
 
 
@@ -91,6 +87,27 @@ class _Ancestors:
                 mask |= self._masks[parent] | self._bit[parent]
             self._masks[name] = mask
             self._done += 1
+
+
+def _between_tasks(graph: OpGraph) -> Iterator[tuple[str, str, frozenset[Why]]]:
+    """Yield every edge onto an operator that emits a task; where it comes from a view, from the operators behind that."""
+    for before, after, why in graph.dag.edges(data="why"):
+        if _emits_task(graph, after):
+            for producer in _producers(graph, before):
+                yield producer, after, why
+
+
+def _absorbed_copies(graph: OpGraph) -> set[str]:
+    """Return the copies into graph inputs that emit no task because an operator that computes the value writes the input."""
+    inputs = {name for name, storage in graph.storages.items() if storage.kind == "input"}
+    copies = [op for op in graph if op.target == "aten.copy_.default" and inputs.intersection(op.writes)]
+    absorbed = set()
+    for op in copies:
+        values = [before for before in graph.dag.predecessors(op.name) if Why.DATA in graph.why(before, op.name)]
+        producers = {producer for value in values for producer in _producers(graph, value)}
+        if any(set(op.writes) & set(graph.ops[producer].writes) for producer in producers):
+            absorbed.add(op.name)
+    return absorbed
 
 
 def _emits_task(graph: OpGraph, name: str) -> bool:

@@ -1,15 +1,18 @@
 from __future__ import annotations
 
+import operator
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, fx
+from torch import Tensor, fx, nn
 
 from autostream import offline
 from autostream.errors import RewriteError
-from autostream.graph import capture, to_aten
-from autostream.program import EdgeKind, Severity, read_ascend_ir, read_fx, verify
+from autostream.graph import Unit, capture, to_aten
+from autostream.program import EdgeKind, Severity, read_ascend_ir, read_fx, verify, written_back
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit
 from autostream.rewrite.sync import task_orders
@@ -198,3 +201,111 @@ def test_an_order_that_cannot_be_expressed_is_refused() -> None:
     graph = capture(module)
     with pytest.raises(RewriteError, match=r"'copy_' on stream 'default' must wait for 'mm' on stream 'side'"):
         emit(module, graph, on_streams(graph, {"mm": "side"}), Air())
+
+
+def test_a_transpose_is_made_again_after_its_memory_was_written() -> None:
+    # One copy for both would give the second reader the cache as it was before the update.
+    def updates(cache: Tensor, new: Tensor, slot: Tensor, query: Tensor) -> tuple[Tensor, Tensor]:
+        keys = cache.transpose(0, 1)
+        before = torch.mm(query, keys)
+        torch.ops.npu.scatter_update_(cache[None, None], slot.long(), new[None, None], -2)
+        return before, torch.mm(query, keys)
+
+    module = traced(updates, (8, 8), (2, 8), (1,), (8, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, dict.fromkeys(("mm", "scatter_update_", "mm_1"), "side")), Air()).graph_module
+    program = read_ascend_ir(offline.convert(emitted).serialized, in_order=True)
+    assert [step.kind for step in program.streams()["side"]] == ["Transpose", "MatMul", "Scatter", "Transpose", "MatMul"]
+    assert not [f for f in verify(program, required=task_orders(graph)) if f.severity is Severity.ERROR]
+
+
+def test_several_orders_share_one_anchor() -> None:
+    def increments(cache: Tensor, query: Tensor, other: Tensor) -> tuple[Tensor, Tensor]:
+        read = torch.mm(query, cache), torch.mm(other, cache)
+        cache.copy_(torch.add(cache, 1))  # converts to Const, Add: a wait in front would land on the Const
+        return read
+
+    module = traced(increments, (8, 8), (4, 8), (4, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"mm": "one", "mm_1": "two"}), Air())
+    assert emitted.control_edges == 2
+    converted = offline.convert(emitted.graph_module).serialized
+    program = read_ascend_ir(converted, in_order=False, written_back=written_back(emitted.graph_module))
+    assert Counter(step.kind for step in program.steps)["Identity"] == 1
+    assert not [f for f in verify(program, required=task_orders(graph)) if f.severity is Severity.ERROR]
+
+
+def _by_hand(build: Callable[[fx.Graph, fx.Node], Any], root: nn.Module | None = None) -> fx.GraphModule:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(8, 8, device="meta")
+    graph.output(build(graph, x))
+    return fx.GraphModule(root or nn.Module(), graph)
+
+
+def _call(graph: fx.Graph, target: Any, *args: Any, name: str | None = None) -> fx.Node:
+    node = graph.create_node("call_module" if isinstance(target, str) else "call_function", target, args, name=name)
+    values = fx.node.map_arg(args, lambda argument: argument.meta["val"])
+    node.meta["val"] = values[0] if isinstance(target, str) else target(*values)
+    return node
+
+
+def test_an_element_of_a_tensor_is_written_once() -> None:
+    def build(graph: fx.Graph, x: fx.Node) -> fx.Node:
+        return _call(graph, operator.getitem, _call(graph, torch.ops.aten.relu.default, x), 0)
+
+    module = _by_hand(build)
+    graph = capture(module)
+    assert graph.ops["getitem"].unit is not Unit.FREE  # no access to a tuple, but an operator nothing is known of
+    emitted = emit(module, graph, on_streams(graph, {}), Air()).graph_module
+    assert [node.name for node in emitted.graph.nodes] == ["x", "relu_default", "getitem", "output"]
+
+
+def test_elements_of_an_input_that_is_a_tuple_are_kept() -> None:
+    graph = fx.Graph()
+    pair = graph.placeholder("pair")
+    pair.meta["val"] = (torch.empty(8, device="meta"), torch.empty(8, device="meta"))
+    graph.output(_call(graph, torch.ops.aten.relu.default, _call(graph, operator.getitem, pair, 1)))
+    module = fx.GraphModule(nn.Module(), graph)
+    captured = capture(module)
+    emitted = emit(module, captured, on_streams(captured, {"relu_default": "side"}), Air()).graph_module
+    assert torch.equal(emitted((torch.ones(8), -torch.ones(8))), torch.zeros(8))
+
+
+def test_what_crosses_a_barrier_on_another_stream_is_refused() -> None:
+    # Only the view of relu's result is in front of the module call; the order is relu's all the same.
+    def build(graph: fx.Graph, x: fx.Node) -> tuple[fx.Node, ...]:
+        relu = _call(graph, torch.ops.aten.relu.default, x)
+        return _call(graph, torch.ops.aten.view.default, relu, [64]), _call(graph, "layer", x)
+
+    root = nn.Module()
+    root.layer = nn.Identity()
+    module = _by_hand(build, root)
+    graph = capture(module)
+    with pytest.raises(RewriteError, match="'layer' on stream 'default' must wait for 'relu_default' on stream 'side'"):
+        emit(module, graph, on_streams(graph, {"relu_default": "side"}), Air())
+    emitted = emit(module, graph, on_streams(graph, {}), Air()).graph_module
+    assert [str(node.target) for node in emitted.graph.nodes][1:3] == ["aten.relu.default", "layer"]
+
+
+def test_a_name_that_the_schedule_takes_is_an_error_and_no_mix_up() -> None:
+    def build(graph: fx.Graph, x: fx.Node) -> tuple[fx.Node, ...]:
+        first = _call(graph, torch.ops.aten.relu.default, x)
+        return first, _call(graph, torch.ops.aten.neg.default, first, name="scope_enter_default")
+
+    module = _by_hand(build)
+    graph = capture(module)
+    with pytest.raises(RewriteError, match="'scope_enter_default'"):
+        emit(module, graph, on_streams(graph, {"relu_default": "side"}), Air())
+
+
+def test_results_keep_their_structure() -> None:
+    def build(graph: fx.Graph, x: fx.Node) -> Any:
+        relu = _call(graph, torch.ops.aten.relu.default, x)
+        view = _call(graph, torch.ops.aten.t.default, relu)
+        return (relu, None, x, {"again": [relu, x], "view": view}, 3)
+
+    module = _by_hand(build)
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"relu_default": "side"}), Air()).graph_module
+    assert str(emitted.graph.output_node().args) == str(module.graph.output_node().args)

@@ -43,3 +43,12 @@ def test_the_anchor_never_goes_on_a_written_input() -> None:
     node = _node(traced(updates, (1, 1, 8, 8), (1, 1, 2, 8), (1,)), "scatter_update_")
     source = anchored_input(node)
     assert source is not None and source.name != "cache_1"
+
+
+def test_no_wait_lands_on_a_call_that_has_no_converter() -> None:
+    graph = fx.Graph()
+    value = graph.placeholder("x")
+    call = graph.call_module("layer", (value,))
+    for node in (value, call):
+        node.meta["val"] = torch.empty(8, device="meta")
+    assert Air().landing(call, None) is Landing.LOST

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autostream.errors import RewriteError
 from autostream.graph.model import Unit, Why
 from autostream.rewrite.order import emission_order
 from autostream.scheduling.problem import MAIN, Placement, Schedule
@@ -54,3 +58,17 @@ def test_any_schedule_is_written_in_topological_order_with_each_stream_in_its_ow
     for before, after in edges:
         if before in position and after in position:
             assert position[before] < position[after]
+
+
+def test_a_super_kernel_scope_is_not_split() -> None:
+    graph = op_graph(dict.fromkeys(["k0", "other", "k1", "k2"], Unit.CUBE), data=[("k0", "k1"), ("k1", "k2")])
+    inside = {name: replace(graph.ops[name], scope=(("_super_kernel_scope", "kernel"),)) for name in ("k0", "k1", "k2")}
+    graph = replace(graph, ops={**graph.ops, **inside})
+    schedule = _schedule([("k0", MAIN, 0), ("other", MAIN, 1), ("k1", MAIN, 2), ("k2", MAIN, 3)])
+    assert emission_order(graph, schedule) == ("k0", "k1", "k2", "other")
+
+
+def test_a_schedule_that_contradicts_the_graph_is_an_error() -> None:
+    graph = op_graph(dict.fromkeys(["x", "y"], Unit.CUBE), data=[("x", "y")])
+    with pytest.raises(RewriteError, match="'y' would wait"):
+        emission_order(graph, _schedule([("y", MAIN, 0), ("x", MAIN, 1)]))

@@ -42,6 +42,15 @@ def test_task_orders_see_through_views() -> None:
     assert task_orders(graph) == (("mm", "relu", "data"),)
 
 
+def test_an_order_that_only_a_view_stands_for_is_forced_on_what_is_behind_it() -> None:
+    graph = op_graph(
+        {"mm": Unit.CUBE, "view": Unit.FREE, "barrier": Unit.MIXED},
+        data=[("mm", "view")],
+        orders=[("view", "barrier", Why.EFFECT)],
+    )
+    assert [(o.before, o.after) for o in forced_orders(graph)] == [("mm", "barrier")]
+
+
 @st.composite
 def graphs(draw: st.DrawFn) -> OpGraph:
     count = draw(st.integers(2, 14))
