@@ -11,6 +11,7 @@ from autostream.cost.model import Cost, CostModel
 from autostream.graph.model import OpGraph
 from autostream.offline import Converted
 from autostream.options import Options
+from autostream.program.lifetimes import Memory
 from autostream.program.model import Finding, StreamProgram, Timeline
 from autostream.report import Document, Provenance, build
 from autostream.scheduling.problem import Schedule
@@ -33,6 +34,7 @@ class Outcome:
     after: Timeline | None = None
     program: StreamProgram | None = None
     findings: tuple[Finding, ...] = ()
+    memory: Memory | None = None
     notes: tuple[str, ...] = ()
     graph_module: fx.GraphModule | None = None
     ascend_ir: Converted | None = None
@@ -50,5 +52,6 @@ class Outcome:
             after=self.after,
             program=self.program,
             findings=self.findings,
+            memory=self.memory,
             notes=self.notes,
         )

@@ -15,8 +15,17 @@ from autostream.errors import AutostreamError, ConversionError, VerificationErro
 from autostream.graph import Op, OpGraph, Unit, capture, expected_load
 from autostream.options import Options
 from autostream.outcome import Outcome
-from autostream.program import StreamProgram, cross_edges, read_fx, simulate
-from autostream.proof import Convert, prove, prove_ascend_ir
+from autostream.program import (
+    Memory,
+    StreamProgram,
+    cross_edges,
+    growth_findings,
+    peak_memory,
+    read_fx,
+    returned_storages,
+    simulate,
+)
+from autostream.proof import Convert, Prices, prove, prove_ascend_ir
 from autostream.rewrite.dialect import Dialect
 from autostream.rewrite.emit import emit
 from autostream.scheduling import Problem, Schedule, build_problem, critical_path, lower_bound, strategy
@@ -104,8 +113,10 @@ def _plan(
 
     emitted = emit(graph_module, graph, schedule, dialect)
     program = read_fx(emitted.graph_module, semantics=dialect.semantics)
-    findings = prove(program, graph)
     priced = costs | _added(program, emitted.graph_module, graph, model, options)
+    prices = Prices(costs=priced, machine=machine)
+    findings = prove(program, graph, prices)
+    memory = _memory(program, emitted.graph_module)
     after = simulate(program, priced, machine)
     gain = acceptance.gain(serial, program, graph, priced, machine)
     numbers |= {
@@ -116,12 +127,12 @@ def _plan(
         "cross_edges": len(cross_edges(program)),
         "control_edges": emitted.control_edges,
     }
-    known |= {"after": after, "program": program, "findings": findings}
+    known |= {"after": after, "program": program, "findings": (*findings, *growth_findings(memory)), "memory": memory}
     refusal = acceptance.refusal(gain, options.min_gain)
     if refusal is not None:
         return Outcome(verdict=_verdict(model, *refusal, numbers), **known)
     try:
-        ascend_ir, notes = prove_ascend_ir(emitted.graph_module, graph, convert)
+        ascend_ir, notes = prove_ascend_ir(emitted.graph_module, graph, convert, prices)
     except ConversionError as error:
         reason = f"TorchAir cannot compile this graph, scheduled or not: {error}"
         return Outcome(verdict=_verdict(model, "not-convertible", reason, numbers), **known)
@@ -161,6 +172,11 @@ def _added(
     nbytes = {name: sum(spec.nbytes for spec in ops[name].outputs) for name in names}
     copies = [replace(ops[name], unit=Unit.VECTOR, bytes_read=nbytes[name], bytes_written=nbytes[name]) for name in names]
     return {op.name: _price(op, model, options) for op in copies}
+
+
+def _memory(program: StreamProgram, emitted: fx.GraphModule) -> Memory:
+    held = capture(emitted)  # the emitted graph may hold buffers that the given one lacks
+    return peak_memory(program, held.storages, returned=returned_storages(held))
 
 
 def _verdict(model: CostModel, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:

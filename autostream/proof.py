@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 from torch import fx
 
+from autostream.cost.model import Cost, Machine
 from autostream.errors import ConversionError, OfflineError, VerificationError
 from autostream.graph import OpGraph, Unit
 from autostream.offline import Converted
@@ -16,18 +18,27 @@ from autostream.rewrite.sync import task_orders
 Convert = Callable[[fx.GraphModule], Converted]
 
 
-def prove(program: StreamProgram, graph: OpGraph) -> tuple[Finding, ...]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """What an operator holds while it runs, and what there is: the ground for proofs about cores and communication."""
+
+    costs: Mapping[str, Cost]
+    machine: Machine
+
+
+def prove(program: StreamProgram, graph: OpGraph, prices: Prices | None = None) -> tuple[Finding, ...]:
     """Return the findings on a program read back from the emitted graph; none of them is an error.
 
     Args:
         program: read back from the emitted graph.
         graph: of the graph as it was given; every order in it must hold in the program.
+        prices: if given, it is also proved that no gangs of cores that wait for their peers can meet and not fit.
 
     Raises:
         VerificationError: an order is lost or cannot be shown to hold, a storage is raced for, a wait is lost, or the program
             waits for itself.
     """
-    findings = verify(program, required=task_orders(graph))
+    findings = _verify(program, graph, task_orders(graph), prices)
     unproven = [finding for finding in findings if finding.kind == "order-unproven"]
     if unproven:
         raise VerificationError(f"the emitted graph could not be proved: {unproven[0].explanation}")
@@ -35,7 +46,7 @@ def prove(program: StreamProgram, graph: OpGraph) -> tuple[Finding, ...]:
 
 
 def prove_ascend_ir(
-    graph_module: fx.GraphModule, graph: OpGraph, convert: Convert | None
+    graph_module: fx.GraphModule, graph: OpGraph, convert: Convert | None, prices: Prices | None = None
 ) -> tuple[Converted | None, tuple[str, ...]]:
     """Repeat the proof on what TorchAir makes of the emitted graph; return that, or notes that say why there is none.
 
@@ -52,8 +63,18 @@ def prove_ascend_ir(
     except OfflineError as error:
         return None, (f"proved on the FX graph only; the Ascend IR could not be made here: {error}",)
     program = read_ascend_ir(converted.serialized, in_order=True, written_back=written_back(graph_module))
-    _without_errors(verify(program, required=_renamed(task_orders(graph), graph, program)), "Ascend IR")
+    orders = _renamed(task_orders(graph), graph, program)
+    _without_errors(_verify(program, graph, orders, prices), "Ascend IR")
     return converted, ()
+
+
+def _verify(
+    program: StreamProgram, graph: OpGraph, orders: Iterable[tuple[str, str, str]], prices: Prices | None
+) -> tuple[Finding, ...]:
+    if prices is None:
+        return verify(program, required=orders)
+    groups = {op.name: op.group for op in graph}
+    return verify(program, required=orders, costs=prices.costs, machine=prices.machine, groups=groups)
 
 
 def _renamed(orders: Iterable[tuple[str, str, str]], graph: OpGraph, program: StreamProgram) -> list[tuple[str, str, str]]:

@@ -47,6 +47,11 @@ class Kinds:
     sinks: Patterns
     hccl: Patterns
     collectives: Patterns
+    communicators: Patterns
+    #: Fewest vector cores that a communicator in AIV mode accepts.
+    communicator_min_aiv: int
+    all_core: Patterns
+    host_updated: Patterns
     fx_deferred: Patterns
     fx_no_task: Patterns
     fx_nothing: Patterns
@@ -68,6 +73,10 @@ def kinds() -> Kinds:
         sinks=Patterns.of(data["sinks"]),
         hccl=Patterns.of(collectives["hccl"]),
         collectives=Patterns.of(entry for entries in collectives.values() for entry in entries),
+        communicators=Patterns.of(data["communicators"]),
+        communicator_min_aiv=data["communicator_min_aiv"],
+        all_core=Patterns.of(data["all_core"]),
+        host_updated=Patterns.of(data["host_updated"]),
         fx_deferred=Patterns.of(fx["deferred"]),
         fx_no_task=Patterns.of(fx["no_task"]),
         fx_nothing=Patterns.of(fx["nothing"]),

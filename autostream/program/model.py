@@ -94,7 +94,9 @@ class Finding:
     """Something the verifier has to say."""
 
     #: ``race``, ``lost-sync``, ``wait-on-const``, ``deadlock``, ``unpaired-scope``, ``order-lost``, ``order-unproven``,
-    #: ``unordered-collectives``, ``unjoined-stream``, ``relies-on-sort``.
+    #: ``unordered-collectives``, ``unjoined-stream``, ``relies-on-sort``, ``memory-reuse``, ``memory-growth``,
+    #: ``gang-deadlock``, ``communicators-in-parallel``, ``group-on-two-streams``, ``too-few-cores``,
+    #: ``collective-beside-update``, ``update-on-side-stream``, ``rank-missing``, ``rank-order``.
     kind: str
     severity: Severity
     steps: tuple[str, ...]

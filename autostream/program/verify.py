@@ -5,11 +5,13 @@ To add a check, write a function from `Evidence` to findings and name it in `_CH
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from autostream.cost.model import Cost, Machine
 from autostream.graph.model import Why
+from autostream.program.contention import contention
 from autostream.program.happens import HappensBefore, keeps_stream_order
 from autostream.program.kinds import DEFAULT, HCCL, is_collective
 from autostream.program.model import EdgeKind, Finding, Lost, Semantics, Severity, Step, StreamProgram
@@ -30,15 +32,29 @@ class Evidence:
     #: What holds if the backend also keeps the order in which one stream's steps were emitted.
     emitted: HappensBefore
     required: tuple[tuple[str, str, str], ...]
+    costs: Mapping[str, Cost] | None
+    machine: Machine | None
+    groups: Mapping[str, str | None] | None
 
 
-def verify(program: StreamProgram, required: Required = ()) -> tuple[Finding, ...]:
+def verify(
+    program: StreamProgram,
+    required: Required = (),
+    *,
+    costs: Mapping[str, Cost] | None = None,
+    machine: Machine | None = None,
+    groups: Mapping[str, str | None] | None = None,
+) -> tuple[Finding, ...]:
     """Return everything that is wrong or doubtful, in a fixed order; no finding of severity ERROR means proved.
 
     Args:
         program: what was read back from a graph.
         required: orders that must hold beside the storage hazards that the program itself shows, by FX node. The reason is
             one or more values of `Why`, joined by ``+``.
+        costs: by step name or FX node: what holds which cores. With it, and `machine`, contention for cores is checked.
+        machine: how many cores there are.
+        groups: process group of the collectives, by step name or FX node. With it the use of one group from two streams is
+            checked.
     """
     order = order_of(program)
     keeps = keeps_stream_order(program)
@@ -49,7 +65,15 @@ def verify(program: StreamProgram, required: Required = ()) -> tuple[Finding, ..
     # Emission against the edges: the backend must re-sort, so nothing more can be read from the emission order.
     consistent = keeps or not find_cycle(predecessors(order, stream_order=True))
     emitted = HappensBefore(order, stream_order=True) if consistent and not keeps else certain
-    evidence = Evidence(program=program, certain=certain, emitted=emitted, required=tuple(required))
+    evidence = Evidence(
+        program=program,
+        certain=certain,
+        emitted=emitted,
+        required=tuple(required),
+        costs=costs,
+        machine=machine,
+        groups=groups,
+    )
     return tuple(finding for check in _CHECKS for finding in check(evidence))
 
 
@@ -245,8 +269,22 @@ def _unjoined(evidence: Evidence) -> Iterator[Finding]:
             )
 
 
+# -- contention -----------------------------------------------------------------------------------------------------------
+
+
+def _contention(evidence: Evidence) -> Iterator[Finding]:
+    yield from contention(
+        evidence.program,
+        evidence.certain,
+        evidence.emitted,
+        costs=evidence.costs,
+        machine=evidence.machine,
+        groups=evidence.groups,
+    )
+
+
 def _streams(steps: Iterable[Step]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(step.stream for step in steps if step.stream is not None))
 
 
-_CHECKS: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (_lost, _races, _required, _collectives, _unjoined)
+_CHECKS: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (_lost, _races, _required, _collectives, _unjoined, _contention)

@@ -10,10 +10,11 @@ from typing import Any
 
 from autostream.cost.model import Breakdown, Cost, Resources, Tier
 from autostream.graph.model import OpGraph, Unit
+from autostream.program.lifetimes import Memory
 from autostream.program.model import Finding, Slot, Step, StreamProgram, Timeline
 from autostream.program.order import cross_edges
 from autostream.report.overlap import overlap, stream_rows
-from autostream.report.schema import Document, EdgeRow, OpRow, Overlap, Provenance, Shows
+from autostream.report.schema import Document, EdgeRow, MemoryRow, OpRow, Overlap, Provenance, Shows
 from autostream.verdict import Verdict
 
 __all__ = ["Document", "Provenance", "build", "short_source"]
@@ -30,6 +31,7 @@ def build(
     after: Timeline | None = None,
     program: StreamProgram | None = None,
     findings: Iterable[Finding] = (),
+    memory: Memory | None = None,
     notes: Iterable[str] = (),
 ) -> Document:
     """Return the document of one graph; leave out what the pipeline did not get to.
@@ -58,6 +60,7 @@ def build(
         overlap=overlap(shown, by_step) if shown else Overlap(),
         contention_ns=_contention(shown, owner, costs) if shown else 0,
         confidence=_confidence(tasks),
+        memory=MemoryRow(peak_bytes=memory.peak, one_stream_bytes=memory.serial_peak) if memory else None,
         notes=tuple(note for note in dict.fromkeys(told) if note not in decisive),
         findings=tuple(findings),
     )

@@ -129,6 +129,13 @@ class Overlap(Part):
     rows: tuple[OverlapRow, ...] = ()
 
 
+class MemoryRow(Part):
+    """Peak memory of the intermediate buffers, bytes, of the program on its streams and of the same steps on one stream."""
+
+    peak_bytes: int
+    one_stream_bytes: int
+
+
 class Document(Part):
     """The report of one graph."""
 
@@ -149,6 +156,8 @@ class Document(Part):
     contention_ns: int
     #: Share of the serial operator time whose cost is of each tier.
     confidence: dict[Tier, float]
+    #: Of the emitted program; None if there is none.
+    memory: MemoryRow | None = None
     notes: tuple[str, ...]
     findings: tuple[Finding, ...]
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autostream.program.model import Finding, Severity
-from autostream.report.schema import Document, OverlapRow, StreamRow
+from autostream.report.schema import Document, MemoryRow, OverlapRow, StreamRow
 from autostream.report.wording import duration, operator, percent, plural, verdict_line
 
 #: Width from which tables show more columns.
@@ -92,6 +92,11 @@ def _overlap_table(rows: Iterable[OverlapRow], *, wide: bool) -> Table:
     return table
 
 
+def _memory(memory: MemoryRow) -> str:
+    growth = memory.peak_bytes / memory.one_stream_bytes if memory.one_stream_bytes else 1.0
+    return f"intermediate buffers {memory.peak_bytes / 2**20:.1f} MiB at their peak, {growth:.2f} times those of one stream"
+
+
 def _summary(document: Document) -> Iterable[Text]:
     verdict = document.verdict
     if document.overlap.total_ns:
@@ -101,6 +106,8 @@ def _summary(document: Document) -> Iterable[Text]:
     if verdict.side_streams or verdict.cross_edges or verdict.control_edges:
         price = [plural(verdict.side_streams, "side stream"), plural(verdict.cross_edges, "cross-stream edge")]
         price.append(plural(verdict.control_edges, "control edge"))
+        if document.memory is not None:
+            price.append(_memory(document.memory))
         if document.contention_ns:
             price.append(f"operators {duration(document.contention_ns)} longer in all from sharing the chip (simulated)")
         yield _entry("Price", ", ".join(price))
