@@ -11,7 +11,7 @@ from autostream.cost.model import Cost, Machine
 from autostream.errors import ConversionError, OfflineError, VerificationError
 from autostream.graph import OpGraph, Unit
 from autostream.offline import Converted
-from autostream.program import Finding, Severity, StreamProgram, read_ascend_ir, verify, written_back
+from autostream.program import EdgeKind, Finding, Severity, StreamProgram, read_ascend_ir, read_fx, verify, written_back
 from autostream.rewrite.sync import task_orders
 
 #: Converts a graph to Ascend IR.
@@ -38,7 +38,7 @@ def prove(program: StreamProgram, graph: OpGraph, prices: Prices | None = None) 
         VerificationError: an order is lost or cannot be shown to hold, a storage is raced for, a wait is lost, or the program
             waits for itself.
     """
-    findings = _verify(program, graph, task_orders(graph), prices)
+    findings = _verify(program, graph, orders_of(program, graph), prices)
     unproven = [finding for finding in findings if finding.kind == "order-unproven"]
     if unproven:
         raise VerificationError(f"the emitted graph could not be proved: {unproven[0].explanation}")
@@ -63,9 +63,47 @@ def prove_ascend_ir(
     except OfflineError as error:
         return None, (f"proved on the FX graph only; the Ascend IR could not be made here: {error}",)
     program = read_ascend_ir(converted.serialized, in_order=True, written_back=written_back(graph_module))
-    orders = _renamed(task_orders(graph), graph, program)
+    orders = _renamed(orders_of(read_fx(graph_module), graph), graph, program)
     _without_errors(_verify(program, graph, orders, prices), "Ascend IR")
     return converted, ()
+
+
+def orders_of(program: StreamProgram, graph: OpGraph) -> tuple[tuple[str, str, str], ...]:
+    """Return every order that must hold in an emitted program, as (before, after, reason) in names of FX nodes.
+
+    Beside those of the graph: a view that became a task copies its storage, so it must come after whatever wrote the storage
+    before the operator that reads the view.
+    """
+    orders = task_orders(graph)
+    written_before: dict[str, list[str]] = {}
+    for before, after, reason in orders:
+        if "raw" in reason.split("+"):
+            written_before.setdefault(after, []).append(before)
+    tasks = {op.name for op in graph if op.unit is not Unit.FREE}
+    readers = _readers(program, tasks)
+    copies = [step for step in program.steps if step.stream is not None and step.reads and step.name not in tasks]
+    added = {
+        (writer, copy.name, "raw")
+        for copy in copies
+        for reader in readers.get(copy.name, ())
+        for writer in written_before.get(reader, ())
+        if set(graph.ops[writer].writes) & set(copy.reads)
+    }
+    return (*orders, *sorted(added))
+
+
+def _readers(program: StreamProgram, tasks: set[str]) -> dict[str, set[str]]:
+    """Return for every step that is no operator with a task the operators that get its value, directly or through others."""
+    readers: dict[str, set[str]] = {}
+    users: dict[str, list[str]] = {}
+    for edge in program.edges:
+        if edge.kind is EdgeKind.DATA:
+            users.setdefault(edge.before, []).append(edge.after)
+    for step in reversed(program.steps):
+        if step.name not in tasks:
+            after = users.get(step.name, ())
+            readers[step.name] = {u for u in after if u in tasks}.union(*(readers.get(u, set()) for u in after if u not in tasks))
+    return readers
 
 
 def _verify(
