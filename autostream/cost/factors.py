@@ -75,7 +75,9 @@ class Factors:
 
 def base_name(target: str) -> str:
     """Return ``namespace.name`` of a target, without overload and without the suffix of its in-place or functional form."""
-    return ".".join(target.split(".")[:2]).removesuffix("_").removesuffix("_functional")
+    name = ".".join(target.split(".")[:2])
+    # The underscores of ``__and__`` are part of its name.
+    return name if name.endswith("__") else name.removesuffix("_").removesuffix("_functional")
 
 
 @functools.cache

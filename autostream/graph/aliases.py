@@ -157,7 +157,9 @@ class _Walk:
             return _union([self._of_argument(item.arguments.get(name)) for name in declared]), in_place
         if item.info is not None and item.info.writes and mutates:
             written = [node for value in arguments_written(item) for node in nodes_in(value)]
-            return self._alike(written, element), False
+            alike = self._alike(written, element)
+            # Such a result is the written argument itself; a functional variant returns a copy unless it is re-inplaced.
+            return alike, bool(alike) and not item.functional
         if (item.info is not None and item.info.aliases) or torch.Tag.view_copy in item.overload.tags:
             return self._of_argument(next(iter(item.arguments.values()), None)), False
         if item.no_op_source is not None and _may_be_no_op(item):

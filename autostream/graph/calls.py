@@ -89,6 +89,11 @@ class Facts:
         return self.kind in (Kind.OPAQUE, Kind.FUNCTIONALIZED) and not _is_trusted(self.overload)
 
     @property
+    def functional(self) -> bool:
+        """Whether it is the functional variant of an in-place operator: it writes its results instead of its arguments."""
+        return self.target.rpartition(".")[0].endswith("_functional")
+
+    @property
     def hand_written_sync(self) -> bool:
         """Whether the node is synchronisation the user wrote."""
         return self.target.startswith(_HAND_WRITTEN)

@@ -59,7 +59,7 @@ def capture(graph_module: fx.GraphModule) -> OpGraph:
         ops=ops,
         storages=storages,
         outputs=tuple(node.name for node in results if node in operators),
-        refusals=(*_shape_refusals(facts), *_sync_refusals(operators), *scopes.refusals),
+        refusals=(*_shape_refusals(facts), *_sync_refusals(operators), *_memory_refusals(operators), *scopes.refusals),
         notes=(*_operator_notes(operators), *scopes.notes),
     )
 
@@ -132,7 +132,7 @@ def _op(item: Facts, index: int, unit: Unit, access: Access, scopes: Scopes, sto
 
 def _call(item: Facts) -> Call:
     tensors = {}
-    scalars = {}
+    scalars = {argument.name: argument.default_value for argument in item.overload._schema.arguments} if item.overload else {}
     for name, value in item.arguments.items():
         nodes = nodes_in(value)
         if nodes:
@@ -166,6 +166,10 @@ def _edges(
     add_storage_hazards(edges, accesses, _producers(operators, units, at))
     add_chain(edges, [at[node.name] for node, item in operators.items() if _in_order(item, "collective")], Why.COLLECTIVE)
     add_chain(edges, [at[node.name] for node, item in operators.items() if _is_opaque(item)], Why.EFFECT)
+    if any(item.custom for item in operators.values()):
+        # A custom operator may communicate inside: beside a collective on another stream, the ranks could wait for each other.
+        may_communicate = [node for node, item in operators.items() if item.custom or _in_order(item, "collective")]
+        add_chain(edges, [at[node.name] for node in may_communicate], Why.EFFECT)
     add_chain(edges, [at[node.name] for node, item in operators.items() if _is_host(item)], Why.EFFECT)
     for first, last in scopes.blocks:
         add_block(edges, at[first], at[last])
@@ -230,6 +234,15 @@ def _sync_refusals(operators: Mapping[fx.Node, Facts]) -> list[str]:
         return []
     shown = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
     return [f"hand-written-sync: the graph already synchronises streams by hand ({shown})"]
+
+
+def _memory_refusals(operators: Mapping[fx.Node, Facts]) -> list[str]:
+    """Refuse operators that give a tensor another shape or other memory: every access before and after means something else."""
+    found = [item for item in operators.values() if item.overload is not None and torch.Tag.inplace_view in item.overload.tags]
+    return [
+        f"unsupported: {item.node.name} ({item.target}) changes the shape or the memory of a tensor in place"
+        for item in found[:1]
+    ]
 
 
 def _operator_notes(operators: Mapping[fx.Node, Facts]) -> list[str]:

@@ -96,7 +96,20 @@ def _attention(call: Call, _per: int) -> int:
     return 4 * query.numel * length + (2 * rope.numel * length if rope else 0)
 
 
+def _scores(call: Call, _per: int) -> int:
+    """Count the first product of an attention alone: every query against every key."""
+    query, key = call.first("query"), call.first("key")
+    return 2 * query.numel * _key_length(call, key) if query is not None and key is not None and key.shape else 0
+
+
 def _key_length(call: Call, key: TensorSpec) -> int:
+    """Return how many keys each query meets; a sparse attention meets those it is given the indices of."""
+    length = _stored_length(call, key)
+    chosen = call.first("sparse_indices")
+    return min(length, chosen.shape[-1] * int(call.scalars.get("sparse_block_size") or 1)) if chosen and chosen.shape else length
+
+
+def _stored_length(call: Call, key: TensorSpec) -> int:
     table = call.first("block_table")
     if table is not None and table.shape and len(key.shape) > 1:
         block = call.scalars.get("block_size") or key.shape[1]
@@ -132,6 +145,7 @@ RULES: Mapping[str, Callable[[Call, int], int]] = {
     "grouped_matmul": _grouped_matmul,
     "convolution": _convolution,
     "attention": _attention,
+    "scores": _scores,
     "projections": _projections,
     "pooling": _pooling,
 }

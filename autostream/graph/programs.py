@@ -49,7 +49,8 @@ class AtenProgram:
     #: Fake tensors (or plain numbers) in the order of the placeholders.
     example_inputs: tuple[Any, ...]
     name: str
-    #: What each placeholder is: the qualified name of a parameter, buffer or constant, or "" for an input of the user.
+    #: What each placeholder is: the qualified name of a parameter, buffer or constant, or "" for an input of the user. A module
+    #: that had to be traced (see `traced`) does not tell them apart: all are "".
     sources: tuple[str, ...] = ()
     #: What the reader of a report should know about how the program was captured.
     notes: tuple[str, ...] = ()

@@ -7,6 +7,7 @@ operator whose value simply replaces that of a graph input.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import fx
 
 from autostream.graph.calls import Facts, Kind, nodes_in
 from autostream.graph.model import TensorSpec, Unit
+from autostream.graph.units import classify
 from autostream.graph.values import specs_of, value_of
 
 #: The argument that an operator overwrites without reading it, where that is not called `out`.
@@ -62,6 +64,52 @@ def _schema_writes(item: Facts) -> list[str]:
         overload = getattr(packet, overload._overloadname, overload)
     annotated = {argument.name: argument.alias_info for argument in overload._schema.arguments}
     return [name for name, alias in annotated.items() if alias is not None and alias.is_write]
+
+
+def updated_in_place(item: Facts) -> list[fx.Node]:
+    """Return the buffers that a functional update of torch_npu writes where they stand, and empty unless that is certain.
+
+    TorchAir converts such an operator to a copy and an in-place kernel, and drops the copy where the buffer is a graph input
+    that nobody uses but the operator and the ``copy_`` of its result back.
+    """
+    if item.kind is not Kind.SCHEMA or item.info is None or not item.info.update or not item.target.startswith("npu."):
+        return []
+    declared = [node for value in arguments_written(item) for node in nodes_in(value)]
+    if declared and not item.functional:
+        return []
+    buffers = declared or item.node.all_input_nodes[:1]
+    return buffers if all(_only_copied_back(buffer, item.node) for buffer in buffers) else []
+
+
+def is_written_back(item: Facts) -> bool:
+    """Tell whether a copy into a graph input moves nothing: TorchAir lets the operator that makes the value write the input.
+
+    A value that is returned as well, or of another type, still has to be copied.
+    """
+    target, source = item.arguments.get("self"), item.arguments.get("src")
+    if item.target != "aten.copy_.default" or not isinstance(target, fx.Node) or not isinstance(source, fx.Node):
+        return False
+    if target.op != "placeholder" or specs_of(value_of(target)) != specs_of(value_of(source)):
+        return False
+    while source.all_input_nodes and not any(user.op == "output" for user in source.users) and _is_free(source):
+        source = source.all_input_nodes[0]
+    return source.op == "call_function" and not any(user.op == "output" for user in source.users)
+
+
+def _is_free(node: fx.Node) -> bool:
+    info = classify("getitem" if node.target is operator.getitem else str(node.target))
+    return info is not None and info.unit is Unit.FREE
+
+
+def _only_copied_back(buffer: fx.Node, update: fx.Node) -> bool:
+    others = [user for user in buffer.users if user is not update]
+    if buffer.op != "placeholder" or len(others) != 1 or str(others[0].target) != "aten.copy_.default":
+        return False
+    given = dict(zip(("self", "src"), others[0].args, strict=False)) | others[0].kwargs
+    source = given.get("src")
+    if isinstance(source, fx.Node) and source.target is operator.getitem:
+        source = source.args[0]
+    return given.get("self") is buffer and source is update
 
 
 def find_reinplaced(facts: Mapping[fx.Node, Facts], storages_of: StoragesOf) -> Reinplaced:

@@ -6,13 +6,18 @@ from torch import fx
 
 from autostream.graph.calls import Facts, Kind, nodes_in
 from autostream.graph.flops import Call
-from autostream.graph.reinplace import arguments_written, nodes_overwritten
+from autostream.graph.model import TensorSpec
+from autostream.graph.reinplace import arguments_written, is_written_back, nodes_overwritten, updated_in_place
 from autostream.graph.values import specs_of, value_of
 
 
 def bytes_of(item: Facts, call: Call, created: int) -> tuple[int, int]:
     """Return (bytes read, bytes written); `created` is the size of the results that are new storages."""
-    written = _written_in_place(item)
+    if is_written_back(item):
+        return 0, 0
+    returned = updated_in_place(item)
+    created = max(0, created - sum(spec.nbytes for node in returned for spec in specs_of(value_of(node))))
+    written = returned or _written_in_place(item)
     touched = _touched(item, written)
     overwritten = nodes_overwritten(item)
     read = 0
@@ -38,7 +43,7 @@ def _sources(item: Facts) -> list[tuple[str, fx.Node]]:
 
 def _written_in_place(item: Facts) -> list[fx.Node]:
     """Return the arguments that are written where they stand; a functional variant writes its results instead."""
-    if item.kind is not Kind.SCHEMA or item.target.rpartition(".")[0].endswith("_functional"):
+    if item.kind is not Kind.SCHEMA or item.functional:
         return []
     return list(dict.fromkeys(node for value in arguments_written(item) for node in nodes_in(value)))
 
@@ -58,8 +63,21 @@ def _limited(item: Facts, name: str, nbytes: int, call: Call, created: int) -> i
     traffic = item.info.traffic if item.info is not None else "dense"
     if traffic == "gather":
         return min(nbytes, created)
-    table = call.first("block_table")
+    if traffic == "capped":
+        return min(nbytes, int(call.scalars.get("max_size") or nbytes))
     cache = call.first(name)
-    if traffic == "paged" and table is not None and cache is not None and name.startswith(("key", "value")) and cache.shape:
-        return min(nbytes, table.numel * (nbytes // max(1, cache.shape[0])))
+    if traffic == "paged" and cache is not None and name.startswith(("key", "value")):
+        return _looked_up(cache, nbytes, call)
+    return nbytes
+
+
+def _looked_up(cache: TensorSpec, nbytes: int, call: Call) -> int:
+    """Return how much of a cache of keys or values is read: the listed blocks, and of these what a sparse attention picks."""
+    table, chosen = call.first("block_table"), call.first("sparse_indices")
+    if table is not None and cache.shape:
+        nbytes = min(nbytes, table.numel * (nbytes // max(1, cache.shape[0])))
+    if chosen is not None and len(cache.shape) == 4:
+        # [blocks, block size, heads, depth] or [batch, sequence, heads, depth]: the first two count the tokens.
+        per_token = cache.nbytes // max(1, cache.shape[0] * cache.shape[1])
+        nbytes = min(nbytes, chosen.numel * int(call.scalars.get("sparse_block_size") or 1) * per_token)
     return nbytes

@@ -196,5 +196,10 @@ def test_cores_clock_and_cache_agree_with_the_ini(name: str) -> None:
     assert chip.aiv_cores.value == int(soc["vector_core_cnt"])
     assert chip.clock_mhz.value == float(ini["AICoreSpec"]["cube_freq"])
     assert chip.l2.size_mib.value * 2**20 == float(soc["l2_size"])
+    if name.startswith("310P"):
+        rate = float(ini["AICoreMemoryRates"]["l2_rate"]) * chip.aic_cores.value * chip.clock_mhz.value / 1000
+        assert chip.l2.aic_gb_per_s.value == pytest.approx(rate, rel=1e-3)
+        rate = float(ini["VectorCoreMemoryRates"]["l2_rate"]) * chip.aiv_cores.value * chip.clock_mhz.value / 1000
+        assert chip.l2.aiv_gb_per_s.value == pytest.approx(rate, rel=1e-2)
     if soc.get("memory_size"):
         assert chip.hbm.size_gib.value == pytest.approx(int(soc["memory_size"]) / 2**30, rel=1e-3)

@@ -18,6 +18,7 @@ from autostream.errors import InputError
         ("aten.add_.Tensor", "aten.add"),
         ("npu.npu_scatter_nd_update_.default", "npu.npu_scatter_nd_update"),
         ("npu.npu_mla_prolog_v3_functional.default", "npu.npu_mla_prolog_v3"),
+        ("aten.__and__.Tensor", "aten.__and__"),
         ("getitem", "getitem"),
     ],
 )

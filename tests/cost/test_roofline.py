@@ -181,6 +181,11 @@ def test_weights_are_cold_and_fresh_activations_are_not() -> None:
     assert B2.estimate(vector("aten.embedding.default", 1024, 1024)).breakdown.hbm > 0
 
 
+def test_the_matrix_of_a_matrix_vector_product_is_cold() -> None:
+    vector_product = make("aten.mv.default", Unit.CUBE, (spec(4096, 4096), spec(4096)), (spec(4096),), flops=2 * 4096**2)
+    assert B2.estimate(vector_product).breakdown.hbm >= B2.estimate(mm(1, 4096, 4096)).breakdown.hbm > 0
+
+
 def test_a_grouped_product_is_tiled_per_expert() -> None:
     few = make("npu.npu_grouped_matmul.default", Unit.CUBE, (spec(64, 512), spec(2, 512, 512)), (spec(64, 512),))
     many = make("npu.npu_grouped_matmul.default", Unit.CUBE, (spec(64, 512), spec(64, 512, 512)), (spec(64, 512),))

@@ -84,6 +84,52 @@ def test_an_update_in_place_touches_what_it_writes() -> None:
     assert (copy.bytes_read, copy.bytes_written) == (10_000 * 32, 10_000 * 32)
 
 
+@pytest.mark.parametrize("returned", [False, True])
+def test_a_copy_back_moves_nothing_unless_its_value_is_returned_too(returned: bool) -> None:
+    sketch = Sketch()
+    state, other = sketch.input("state"), sketch.input("other")
+    new = sketch.call(aten.reshape.default, sketch.call(aten.relu.default, sketch.input("x")), [4, 8])
+    back = sketch.call(aten.copy_.default, state, new)
+    plain = sketch.call(aten.copy_.default, other, sketch.input("y"))
+    ops = sketch.capture(*[new] * returned).ops
+    whole = 4 * 8 * 4
+    assert (ops[back.name].bytes_read, ops[back.name].bytes_written) == ((whole, whole) if returned else (0, 0))
+    assert (ops[plain.name].bytes_read, ops[plain.name].bytes_written) == (whole, whole), "an input is no operator's value"
+
+
+def test_a_sparse_attention_reads_the_tokens_it_picks(npu_host: None) -> None:
+    sketch = Sketch()
+    query, latent = sketch.input("query", empty(2, 1, 16, 64)), sketch.input("latent", empty(100, 128, 1, 64))
+    picked, table = (
+        sketch.input(name, empty(*shape, dtype=torch.int32)) for name, shape in (("p", (2, 1, 1, 32)), ("t", (2, 8)))
+    )
+    attend = sketch.call(
+        torch.ops.npu.npu_sparse_flash_attention.default,
+        *(query, latent, latent, picked, 0.1),
+        block_table=table,
+        layout_kv="PA_BSND",
+        value=(empty(2, 1, 16, 64),),
+    )
+    op = sketch.capture(attend).ops[attend.name]
+    assert op.flops == 4 * (2 * 16 * 64) * 32
+    assert op.bytes_read == 4 * (2 * 16 * 64 + 2 * 32 * 64 + 2 * 32 + 2 * 8)
+
+
+def test_a_layout_that_is_not_given_is_the_schemas_default(npu_host: None) -> None:
+    sketch = Sketch()
+    query, key = sketch.input("query", empty(2, 4, 8, 16)), sketch.input("key", empty(2, 96, 1, 16))
+    found = sketch.call(torch.ops.npu.npu_lightning_indexer.default, query, key, sketch.input("weights", empty(2, 4, 8)))
+    op = sketch.capture(found).ops[found.name]
+    assert op.flops == 2 * (2 * 4 * 8 * 16) * 96
+
+
+def test_a_prefetch_reads_what_it_may(npu_host: None) -> None:
+    sketch = Sketch()
+    sketch.call(torch.ops.npu.npu_prefetch.default, sketch.input("weight", empty(100, 8)), sketch.input("after", empty(1)), 64)
+    (op,) = sketch.capture()
+    assert op.bytes_read == 64 + 4
+
+
 def test_shapes_follow_from_tuples() -> None:
     sketch = Sketch()
     x = sketch.input("x")
@@ -117,6 +163,14 @@ def test_graphs_of_modules_and_functions_do_not_raise() -> None:
     graph = capture(fx.symbolic_trace(Wild()))
     assert [text.partition(":")[0] for text in graph.refusals] == ["no-shapes"]
     assert len(graph.notes) >= 3
+
+
+def test_operators_that_change_what_a_tensor_is_are_refused() -> None:
+    sketch = Sketch()
+    x, y = sketch.input("x"), sketch.input("y")
+    swap = sketch.call(aten.set_.source_Tensor, x, y)
+    (refusal,) = sketch.capture(sketch.call(aten.neg.default, x)).refusals
+    assert refusal.startswith("unsupported: ") and swap.name in refusal and "aten.set_.source_Tensor" in refusal
 
 
 def test_dynamic_shapes_are_refused() -> None:

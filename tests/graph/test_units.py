@@ -75,7 +75,7 @@ def test_the_table_is_well_formed() -> None:
     for name in names:
         info = classify(name.replace("*", "anything"))
         assert info is not None
-        assert info.flops in RULES and info.traffic in ("dense", "gather", "paged") and info.per >= 1
+        assert info.flops in RULES and info.traffic in ("dense", "gather", "paged", "capped") and info.per >= 1
         assert set(info.order) <= {"collective", "host", "opaque", "random"}
         assert (info.unit is Unit.COMM) <= ("collective" in info.order)
 
@@ -178,6 +178,8 @@ def test_attention_flops() -> None:
     assert flops(fia, [], {"input_layout": "BNSD"}, query=spec(2, 8, 1, 64), key=spec(2, 8, 128, 64)) == expected
     paged = flops(fia, [], {"block_size": 16}, query=spec(2, 1, 512), key=spec(4096, 16, 512), block_table=spec(2, 8))
     assert paged == expected
+    tensors = {"query": spec(2, 1, 8, 64), "key": spec(2, 128, 1, 64), "weights": spec(2, 1, 8)}
+    assert flops("npu.npu_lightning_indexer.default", [], {"layout_key": "BSND"}, **tensors) == expected // 2
 
 
 def test_other_flops() -> None:
