@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from autostream.graph.model import Op, OpGraph, TensorSpec
+from autostream.graph.model import Op, OpGraph, TensorSpec, Why
 
 _DISPATCH = "npu.npu_moe_distribute_dispatch"
 _COMBINE = "npu.npu_moe_distribute_combine"
@@ -36,7 +36,8 @@ def expected_load(graph: OpGraph) -> Load:
     ops: dict[str, Op] = {}
     notes: dict[str, None] = {}
     for op in graph:
-        found = _dispatched(op) or next((rows[before] for before in graph.dag.predecessors(op.name) if before in rows), None)
+        sources = (before for before in graph.dag.predecessors(op.name) if Why.DATA in graph.why(before, op.name))
+        found = _dispatched(op) or next((rows[before] for before in sources if before in rows), None)
         if found is None or not any(_has(spec, found) for spec in (*op.inputs, *op.outputs)):
             ops[op.name] = op
             continue
