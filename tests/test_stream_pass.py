@@ -227,7 +227,7 @@ def test_in_either_slot_the_ir_is_proved_and_does_the_same_work(name: str, slot:
     graph = capture(graph_module)
     before = str(graph_module.graph)
     plain = offline.convert(graph_module)
-    placed: dict[str, str] = {}
+    placed: dict[str, tuple[str, ...]] = {}
 
     def scheduled(gm: fx.GraphModule, example_inputs: list[object], config: object) -> None:
         StreamPass(chip="910B2")(gm, example_inputs, config)

@@ -13,7 +13,7 @@ from autostream.program.order import linear_extension
 
 
 def read_ascend_ir(
-    source: bytes | str | Path, *, in_order: bool | None = None, written_back: Mapping[str, str] | None = None
+    source: bytes | str | Path, *, in_order: bool | None = None, written_back: Mapping[str, tuple[str, ...]] | None = None
 ) -> StreamProgram:
     """Return the program of an Ascend IR graph: one step per operator, in listing order.
 
@@ -22,8 +22,8 @@ def read_ascend_ir(
     Args:
         source: a serialised GraphDef, its text form, TorchAir's graph dump (.pbtxt), or the path of a file with one of them.
         in_order: True if GE keeps the order of one stream (StableRDFS). A graph does not say; None counts as False.
-        written_back: FX values (``"node.position"``) that GE writes straight into the memory of a graph input, with the
-            input's name. The graph does not say this either; `autostream.program.fx.written_back` finds it in the FX graph.
+        written_back: FX values (``"node.position"``) that GE writes straight into the memory of graph inputs, with the names
+            of these inputs. The graph does not say this either; `autostream.program.fx.written_back` finds it in the FX graph.
 
     Raises:
         InputError: the source cannot be read or is no Ascend IR; names it, what was expected and the parser's complaint.
@@ -111,12 +111,16 @@ def _sources(ops: Sequence[GeOp]) -> dict[str, str]:
     return sources
 
 
-def _shared(ops: Sequence[GeOp], written_back: Mapping[str, str]) -> dict[tuple[str, int], str]:
-    """Return the outputs that GE places in the memory of a graph input, with that input's operator."""
+def _shared(ops: Sequence[GeOp], written_back: Mapping[str, tuple[str, ...]]) -> dict[tuple[str, int], tuple[str, ...]]:
+    """Return the outputs that GE places in the memory of graph inputs, with the operators of these inputs."""
     outputs = {value: (op.name, index) for op in ops for index, value in enumerate(op.fx_values) if value}
     inputs = {op.name for op in ops if op.type == "Data"}
     # TorchAir drops no-op operators before it converts: their values are not in the graph, and nothing writes for them.
-    return {outputs[value]: name for value, name in written_back.items() if value in outputs and name in inputs}
+    return {
+        outputs[value]: tuple(name for name in names if name in inputs)
+        for value, names in written_back.items()
+        if value in outputs and not inputs.isdisjoint(names)
+    }
 
 
 def _lost(ops: Sequence[GeOp], streams: Mapping[str, str | None], constant: set[str]) -> Iterator[Lost]:

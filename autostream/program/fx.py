@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
+from typing import Any
 
 from torch import fx
 
@@ -22,6 +23,8 @@ _RECORD = "air.record.default"
 _WAIT = "air.wait.default"
 _WAIT_TENSOR = "air.wait_tensor.default"
 _COPY = "aten.copy_.default"
+#: Copies that TorchAir drops before it converts where the whole value stays the same, with the position of what they copy.
+_DROPPED = {"aten.clone.default": 0, "aten.copy.default": 1, "aten.slice_scatter.default": 1}
 _SCOPES = frozenset({"air.scope_enter.default", "air.scope_exit.default"})
 #: Super-kernel marks: no operator, no stream.
 _MARKS = ("npu.super_kernel_scope_begin", "npu.super_kernel_scope_end")
@@ -50,18 +53,18 @@ def read_fx(graph_module: fx.GraphModule, *, semantics: Semantics = Semantics.GE
     )
 
 
-def written_back(graph_module: fx.GraphModule) -> dict[str, str]:
-    """Return the FX values (``"node.position"``) that GE writes straight into a graph input, with the input's name.
+def written_back(graph_module: fx.GraphModule) -> dict[str, tuple[str, ...]]:
+    """Return the FX values (``"node.position"``) that GE writes straight into graph inputs, with the names of these inputs.
 
     TorchAir turns a ``copy_`` into a graph input into an output that shares the input's memory: the producer of the value
     writes the input, the copy itself is gone.
     """
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for node in graph_module.graph.nodes:
-        if _is_write_back(node):
-            producer, position = _value(node.args[1])
+        for producer, position in _values_written(node) if _is_write_back(node) else ():
             if producer.op == "call_function":
-                found[f"{producer.name}.{position}"] = str(node.args[0].target)
+                value = f"{producer.name}.{position}"
+                found[value] = (*found.get(value, ()), str(node.args[0].target))
     return found
 
 
@@ -172,8 +175,8 @@ class _Reader:
         writes: dict[str, tuple[str, ...]] = {}
         for node in self._nodes:
             if node.name in self._copies and node.name in self._ops:
-                producer, _ = _value(node.args[1])
-                writes[producer.name] = (*writes.get(producer.name, ()), *self._ops[node.name].writes)
+                for producer, _ in _values_written(node):
+                    writes[producer.name] = (*writes.get(producer.name, ()), *self._ops[node.name].writes)
         return writes
 
     # -- records and waits ------------------------------------------------------------------------------------------
@@ -256,6 +259,23 @@ def _value(node: fx.Node) -> tuple[fx.Node, int]:
     if target in kinds().fx_deferred or target in kinds().fx_no_task or target in kinds().fx_nothing:
         return _value(node.all_input_nodes[0])
     return node, 0
+
+
+def _values_written(copy: fx.Node) -> Iterator[tuple[fx.Node, int]]:
+    """Yield the value that a copy into a graph input writes and, where that is a copy that TorchAir may drop, what it copies."""
+    source: object = copy.args[1]
+    while isinstance(source, fx.Node):
+        producer, position = _value(source)
+        yield producer, position
+        at = _DROPPED.get(str(producer.target))
+        source = producer.args[at] if at is not None and at < len(producer.args) else None
+        if isinstance(source, fx.Node) and _layout(source) != _layout(producer):
+            return
+
+
+def _layout(node: fx.Node) -> tuple[str, ...]:
+    value: Any = node.meta.get("val")
+    return (str(value.shape), str(value.dtype), str(value.stride())) if hasattr(value, "stride") else ()
 
 
 def _is_getitem(node: fx.Node) -> bool:

@@ -2,6 +2,7 @@
 
 - bytes: a serialised GraphDef;
 - text: a GraphDef in protobuf text form, ``name: ... op { name: type: input: attr { } ... }``;
+- either of them inside a ModelDef, ``name: ... graph { ... }``, as GE itself writes graphs;
 - pbtxt: TorchAir's graph dump, ``node { name: op: input: attr { } }``, with control inputs spelled ``^name``, every attribute
   value the text form of a protobuf value, and ports as attributes ``[i]name`` and ``[o]name``.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,7 @@ _LABEL = "_user_stream_label"
 _FX_NAME = "_fx_tensor_name"
 _EXPECTED = "expected an Ascend IR graph: a serialised GraphDef, its text form ('op {') or a TorchAir graph dump ('node {')"
 #: A text form starts, after comments, with a field of its top-level message.
-_TEXT = re.compile(r"(?:\s+|#[^\n]*\n)*(node|name|op|attr|input|output|version)\s*[:{]")
+_TEXT = re.compile(r"(?:\s+|#[^\n]*\n)*(node|name|op|attr|input|output|version|custom_version|graph)\s*[:{<]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +75,11 @@ def load_ops(source: bytes | str | Path) -> tuple[GeOp, ...]:
     where, data = _read(source)
     text = _as_text(data)
     if text is None:
-        return _ops(_parse_binary(data if isinstance(data, bytes) else data.encode(), where), where)
+        binary = data if isinstance(data, bytes) else data.encode()
+        return _ops(_graph(lambda kind: _parse_binary(binary, kind, where), where), where)
     if text[1] == "node":
         return _dump_ops(_parse_text(text[0], "DumpGraph", where), where)
-    return _ops(_parse_text(text[0], "GraphDef", where), where)
+    return _ops(_graph(lambda kind: _parse_text(text[0], kind, where), where), where)
 
 
 def _read(source: bytes | str | Path) -> tuple[str, bytes | str]:
@@ -97,19 +99,27 @@ def _as_text(data: bytes | str) -> tuple[str, str] | None:
     """Return the text and its first field if `data` is one of the text forms, else None."""
     if isinstance(data, bytes):
         try:
-            data = data.decode()
+            data = data.decode("utf-8-sig")
         except UnicodeDecodeError:
             return None
     match = _TEXT.match(data)
     return (data, match[1]) if match else None
 
 
-def _parse_binary(data: bytes, where: str) -> Any:
+def _graph(parse: Callable[[str], Any], where: str) -> Any:
+    """Return the GraphDef: the source itself, or the one graph of a model."""
+    graph = parse("GraphDef")
+    graphs = () if graph.op else parse("ModelDef").graph
+    if len(graphs) > 1:
+        raise InputError(f"{where} is a model of {len(graphs)} graphs; only a graph without subgraphs can be read")
+    return graphs[0] if graphs else graph
+
+
+def _parse_binary(data: bytes, kind: str, where: str) -> Any:
     try:
-        graph = message("GraphDef").FromString(data)
+        return message(kind).FromString(data)
     except DecodeError as error:
         raise InputError(f"{where} is not an Ascend IR graph ({error}); {_EXPECTED}") from error
-    return graph
 
 
 def _parse_text(text: str, kind: str, where: str) -> Any:

@@ -31,6 +31,7 @@ _GE = {
         "output_desc": (34, "[TensorDescriptor]"),
     },
     "GraphDef": {"name": (1, "string"), "op": (6, "[OpDef]")},
+    "ModelDef": {"name": (1, "string"), "graph": (7, "[GraphDef]")},
 }
 
 #: The TensorFlow-like text that TorchAir dumps; it exists as text only, so the numbers are arbitrary.
@@ -44,7 +45,7 @@ _DUMP = {
 
 @functools.cache
 def message(name: str) -> Any:
-    """Return the message class ``GraphDef``, ``OpDef``, ``TensorDescriptor``, ``AttrDef`` or ``DumpGraph``."""
+    """Return the message class ``GraphDef``, ``OpDef``, ``TensorDescriptor``, ``AttrDef``, ``ModelDef`` or ``DumpGraph``."""
     return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{_PACKAGE}.{name}"))
 
 

@@ -14,19 +14,23 @@ class Memory:
     Every operator output is a storage ``"operator:index"`` of its own, except that
 
     - a view's output is its input's storage,
-    - GE may remove an Identity, so its output may be its own storage or its input's,
+    - GE may remove an Identity, so an output may be its own storage or that of the input in the same place,
     - an output named like an input is that input, changed in place,
-    - `shared` names the outputs that are placed in the memory of a graph input.
+    - `shared` names the outputs that are placed in the memory of graph inputs.
 
     `ops` is in topological order.
     """
 
-    def __init__(self, ops: Sequence[GeOp], shared: Mapping[tuple[str, int], str]) -> None:
+    def __init__(self, ops: Sequence[GeOp], shared: Mapping[tuple[str, int], tuple[str, ...]]) -> None:
         self._storages: dict[tuple[str, int], tuple[str, ...]] = {}
         for op in ops:
             for index in range(max(1, len(op.output_names))):
                 self._storages[op.name, index] = self._output(op, index)
-        self._placed = {storage: f"{name}:0" for output, name in shared.items() for storage in self._storages[output]}
+        self._placed = {
+            storage: tuple(f"{name}:0" for name in names)
+            for output, names in shared.items()
+            for storage in self._storages[output]
+        }
 
     def reads(self, op: GeOp) -> tuple[str, ...]:
         """Return the storages an operator reads, each once."""
@@ -36,15 +40,14 @@ class Memory:
     def writes(self, op: GeOp) -> tuple[str, ...]:
         """Return the storages an operator writes, each once."""
         if op.type in kinds().may_alias:
-            return self._where([(_own(op, 0),)])
+            return self._where([tuple(_own(op, index) for index in range(max(1, len(op.output_names))))])
         return self._where(self._storages[op.name, index] for index in range(len(op.output_names)))
 
     def _output(self, op: GeOp, index: int) -> tuple[str, ...]:
-        source = op.inputs[0] if op.inputs else None
         if op.type in kinds().views:
-            return self._input(source)
+            return self._input(op.inputs[0] if op.inputs else None)
         if op.type in kinds().may_alias:
-            return (_own(op, index), *self._input(source))
+            return (_own(op, index), *self._input(op.inputs[index] if index < len(op.inputs) else None))
         port = self._in_place(op).get(index)
         if port is not None:
             return self._input(op.inputs[port])
@@ -57,7 +60,8 @@ class Memory:
         return self._storages.get(key, (f"{source.producer}:{source.index}",))
 
     def _where(self, groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(self._placed.get(storage, storage) for group in groups for storage in group))
+        storages = (storage for group in groups for storage in group)
+        return tuple(dict.fromkeys(place for storage in storages for place in self._placed.get(storage, (storage,))))
 
     @staticmethod
     def _in_place(op: GeOp) -> dict[int, int]:

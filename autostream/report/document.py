@@ -46,7 +46,7 @@ def build(
     rows = _op_rows(graph, costs, steps, owner, before, after)
     by_step = _rows_by_step(rows, owner, shown)
     tasks = [cost for op, cost in costs.items() if graph is None or op in graph.ops]
-    told = (*graph.refusals, *graph.notes, *notes) if graph else tuple(notes)
+    told = (*graph.refusals, *graph.notes, *notes) if graph is not None else tuple(notes)
     decisive = (verdict.reason, f"{verdict.code}: {verdict.reason}")
     return Document(
         name=name,

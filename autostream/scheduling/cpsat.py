@@ -129,9 +129,11 @@ class _Timing:
         """True if every schedule fits the model, so that its optimum bounds them all.
 
         That is so when no task is shorter than a sync: what runs on a stream between a task and a later successor that does
-        not continue it then takes at least the sync that the model charges.
+        not continue it then takes at least the sync that the model charges. A task without duration holds nothing, but the
+        solver does not let it run in the middle of one that excludes it.
         """
-        return all(self.instance.shortest(task) >= self.instance.sync for task in range(len(self.instance)))
+        least = max(self.instance.sync, 1)
+        return all(self.instance.shortest(task) >= least for task in range(len(self.instance)))
 
     def chosen(self, solver: cp_model.CpSolver) -> list[int]:
         """The mode of each task in a solution."""

@@ -194,10 +194,46 @@ def test_an_output_in_the_memory_of_an_input_is_a_write_to_it() -> None:
         ("out", "NetOutput", ["View:0", "Read:0"], {"out": []}),
     )
     assert verify(read_ascend_ir(source)) == ()
-    program = read_ascend_ir(source, written_back={"view.0": "b"})
+    program = read_ascend_ir(source, written_back={"view.0": ("b",)})
     assert access(program, "New") == ({"b:0"}, {"b:0"})
     assert found(verify(program), Severity.ERROR) == ["race"]
-    assert read_ascend_ir(source, written_back={"dropped_as_no_op.0": "b"}) == read_ascend_ir(source)
+    assert read_ascend_ir(source, written_back={"dropped_as_no_op.0": ("b",)}) == read_ascend_ir(source)
+
+
+def test_one_value_written_back_to_two_inputs_writes_both() -> None:
+    g = Graph("x", "b", "c")
+    new = g.call("new", aten.mm.default, g.inputs[0], g.inputs[0])
+    for name, destination in (("to_b", g.inputs[1]), ("to_c", g.inputs[2])):
+        g.call(name, aten.copy_.default, destination, new)
+    places = written_back(g.done(new))
+    assert places == {"new.0": ("b", "c")}
+    lines: list[Line] = [
+        ("x", "Data", [], {}),
+        ("b", "Data", [], {}),
+        ("c", "Data", [], {}),
+        ("New", "MatMul", ["x:0", "x:0"], {"fx": "new"}),
+        ("Read", "Relu", ["b:0"], {"label": "1"}),
+    ]
+    program = read_ascend_ir(text(*lines), written_back=places)
+    assert access(program, "New") == ({"x:0"}, {"b:0", "c:0"})
+    assert found(verify(program), Severity.ERROR) == ["race"]
+
+
+def test_each_output_of_a_removable_operator_may_be_the_input_in_the_same_place() -> None:
+    program = read_ascend_ir(
+        text(
+            ("x", "Data", [], {}),
+            ("cache", "Data", [], {}),
+            ("Both", "IdentityN", ["x:0", "cache:0"], {"in": ["x0", "x1"], "out": ["y0", "y1"]}),
+            ("Read", "Relu", ["Both:1"], {"in": ["x"]}),
+            ("Write", "ScatterUpdate", ["cache:0", "x:0", "Both:-1"], {"in": ["var", "u"], "out": ["var"], "label": "1"}),
+        ),
+        in_order=True,
+    )
+    assert access(program, "Both") == ({"x:0", "cache:0"}, {"Both:0", "Both:1"})
+    assert access(program, "Read") == ({"Both:1", "cache:0"}, {"Read:0"})
+    races = [finding.steps for finding in verify(program) if finding.kind == "race"]
+    assert races == [("Read", "Write")]
 
 
 def test_dropping_any_control_edge_of_a_correct_program_is_found() -> None:

@@ -229,7 +229,27 @@ def test_a_copy_into_an_input_becomes_part_of_the_producer() -> None:
     assert "b" in next(step for step in program.steps if step.name == "new").writes
     assert losses(program) == [("wait-on-copy", "copy")]
     assert found(verify(program), Severity.ERROR) == ["lost-sync", "race"]
-    assert written_back(module) == {"new.0": "b"}
+    assert written_back(module) == {"new.0": ("b",)}
+
+
+@pytest.mark.parametrize("cast", [False, True])
+def test_a_copy_that_is_dropped_makes_the_producer_of_its_value_write_the_input(cast: bool) -> None:
+    g = Graph("a", "b", "c")
+    a, b, c = g.inputs
+    g.enter("1")
+    new = g.call("new", aten.mm.default, a, a)
+    g.exit()
+    old = g.call("old", aten.relu.default, b)
+    source = g.call("half", aten._to_copy.default, new, dtype=torch.float16) if cast else new
+    copied = g.call("copied", aten.copy.default, b, source)
+    g.call("to_b", aten.copy_.default, b, g.call("filled", aten.slice_scatter.default, b, copied))
+    g.call("to_c", aten.copy_.default, c, g.call("cloned", aten.clone.default, new))
+    module = g.done(old)
+    copies = {"filled.0": ("b",), "copied.0": ("b",), "cloned.0": ("c",)}
+    assert written_back(module) == copies | {"new.0": ("c",) if cast else ("b", "c")}
+    program = read_fx(module)
+    assert {"c"} <= set(next(step for step in program.steps if step.name == "new").writes)
+    assert found(verify(program), Severity.ERROR) == ([] if cast else ["race"])
 
 
 def test_capture_mode_has_events_and_an_end() -> None:

@@ -41,7 +41,10 @@ node {
 """
 
 
-@pytest.mark.parametrize("text", [TEXT, PBTXT, "# a comment\n" + TEXT])
+MODEL = f'name: "m" custom_version: "" version: 1 graph {{ {TEXT} }}'
+
+
+@pytest.mark.parametrize("text", [TEXT, PBTXT, "# a comment\n" + TEXT, MODEL, f"graph <{TEXT}>"])
 def test_text_forms(text: str) -> None:
     data, relu = load_ops(text)
     assert (data.name, data.type, data.label, data.inputs) == ("x", "Data", None, ())
@@ -59,7 +62,10 @@ def test_binary_form_and_files(tmp_path: Path) -> None:
 
     binary = text_format.Parse(TEXT, message("GraphDef")(), allow_unknown_field=True).SerializeToString()
     assert load_ops(binary) == load_ops(TEXT)
-    for name, content in (("a.pb", binary), ("b.txt", TEXT.encode()), ("c.pbtxt", PBTXT.encode())):
+    model = message("ModelDef")(graph=[message("GraphDef").FromString(binary)]).SerializeToString()
+    marked = TEXT.encode("utf-8-sig")
+    forms = {"a.pb": binary, "b.txt": TEXT.encode(), "c.pbtxt": PBTXT.encode(), "d.pb": model, "e.txt": marked}
+    for name, content in forms.items():
         (tmp_path / name).write_bytes(content)
         assert load_ops(tmp_path / name) == load_ops(str(tmp_path / name)) == load_ops(TEXT)
 
@@ -87,6 +93,7 @@ def test_a_graph_that_ge_wrote_keeps_its_port_names_in_attributes() -> None:
         ),
         (b'name: "only a name"\n', "holds no operator"),
         (b'op { name: "x" }', "operator 0 has no type"),
+        (b'graph { op { name: "x" type: "Data" } } graph { name: "sub" }', "a model of 2 graphs"),
         (b'op { name: "x" type: "Data" } op { name: "x" type: "Data" }', "two operators are called 'x'"),
         (b'op { name: "r" type: "Relu" input: "gone:0" }', "'r' reads gone:0, which no operator produces"),
     ],

@@ -4,11 +4,12 @@ import json
 import sys
 from pathlib import Path
 
+import networkx as nx
 import pytest
 
 from autostream.cost.model import Tier
 from autostream.errors import InputError
-from autostream.graph.model import Unit
+from autostream.graph.model import OpGraph, Unit
 from autostream.options import Options
 from autostream.program.model import Edge, EdgeKind, Semantics, Severity, Step, StreamProgram
 from autostream.report.document import Document, Provenance, build, short_source
@@ -65,6 +66,12 @@ def test_document_of_a_graph_that_was_never_captured() -> None:
     assert document.ops == () and document.streams == ()
     assert set(document.confidence.values()) == {0.0}
     assert document.notes == ("see the log",)
+
+
+def test_notes_of_a_graph_without_operators_are_kept() -> None:
+    empty = OpGraph(dag=nx.DiGraph(), ops={}, storages={}, outputs=(), notes=("nothing to do",))
+    verdict = samples.declined(code="nothing-to-overlap", reason="no operators", serial_ns=0, scheduled_ns=0)
+    assert build(name="x", verdict=verdict, provenance=samples.provenance(), graph=empty).notes == ("nothing to do",)
 
 
 def test_a_note_that_repeats_the_reason_is_left_out() -> None:

@@ -46,6 +46,14 @@ def test_a_bound_is_not_claimed_where_the_model_overcharges_syncs() -> None:
     assert proven == bound(instance) == 7
 
 
+def test_a_bound_is_not_claimed_where_a_task_takes_no_time() -> None:
+    """`b` holds nothing and may run in the middle of `a`, which the solver rules out."""
+    given = problem([cube("a", 10), vector("x", 5, aiv=0), cube("b", 0), vector("y", 5, aiv=0)], ["x>b>y"], sync=0)
+    instance = Instance.of(given)
+    _, proven = _refine(instance, serial(instance), bound(instance), budget=2.0)
+    assert proven == optimum(given) == 10
+
+
 def test_cliques_cover_the_pairs_that_do_not_fit() -> None:
     given = problem([vector("a", 1, aiv=30), vector("b", 1, aiv=30), vector("c", 1, aiv=10), cube("d", 1), cube("e", 1, aic=1)])
     assert _exclusive(Instance.of(given)) == [[0, 1], [3, 4]]
