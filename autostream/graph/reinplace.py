@@ -28,6 +28,10 @@ StoragesOf = Callable[[fx.Node], tuple[str, ...]]
 Reinplaced = dict[fx.Node, dict[int | None, tuple[str, ...]]]
 
 
+#: Copies that TorchAir drops, and the argument whose value they hand on.
+_COPIES: Mapping[str, str] = {"aten.copy.default": "src", "aten.clone.default": "self"}
+
+
 def arguments_written(item: Facts) -> list[Any]:
     """Return the arguments an operator writes, or would write once its functional form is undone."""
     if item.kind is Kind.FUNCTIONALIZED:
@@ -122,8 +126,8 @@ def find_reinplaced(facts: Mapping[fx.Node, Facts], storages_of: StoragesOf) -> 
         if len(destinations) == 1 and len(sources) == 1:
             target = storages_of(destinations[0])
             chain = _chain(facts, sources[0], destinations[0], storages_of)
-            if not chain and facts[destinations[0]].kind is Kind.STORAGE:
-                chain = _producer(facts, sources[0])
+            if facts[destinations[0]].kind is Kind.STORAGE:
+                chain = list(dict.fromkeys([*chain, *_producer(facts, sources[0])]))
             for node, output in chain:
                 elements = found.setdefault(node, {})
                 elements[output] = tuple(dict.fromkeys((*elements.get(output, ()), *target)))
@@ -152,12 +156,22 @@ def _chain(
 
 
 def _producer(facts: Mapping[fx.Node, Facts], source: fx.Node) -> list[tuple[fx.Node, int | None]]:
-    """Return the operator whose value a graph input is overwritten with.
+    """Return the operators that may write a graph input which is overwritten with the value `source`.
 
-    TorchAir makes an output in the input's own memory of such a copy, so the operator may write the input where it stands.
+    TorchAir makes an output in the input's own memory of such a copy, so the operator that computes the value may write the
+    input where it stands; a plain copy on the way is dropped, and then it is the operator before that.
     """
-    node, output = _root(facts, source)
-    return [(node, output)] if facts[node].kind in (Kind.SCHEMA, Kind.FUNCTIONALIZED, Kind.OPAQUE) else []
+    found: list[tuple[fx.Node, int | None]] = []
+    current: fx.Node | None = source
+    while current is not None:
+        node, output = _root(facts, current)
+        item = facts[node]
+        if item.kind not in (Kind.SCHEMA, Kind.FUNCTIONALIZED, Kind.OPAQUE):
+            break
+        found.append((node, output))
+        copied = item.arguments.get(_COPIES.get(item.target, ""))
+        current = copied if isinstance(copied, fx.Node) else None
+    return found
 
 
 def _root(facts: Mapping[fx.Node, Facts], node: fx.Node) -> tuple[fx.Node, int | None]:

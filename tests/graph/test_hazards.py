@@ -416,3 +416,14 @@ def test_the_operator_whose_value_replaces_a_graph_input_counts_as_its_writer() 
     graph = capture(make_fx(overwrite, tracing_mode="fake")(*(torch.empty(4, 4) for _ in range(3))))
     assert "cache_1" in graph.ops["relu"].writes
     assert Why.WAR in graph.why("mm", "relu")
+
+
+def test_a_copy_on_the_way_hands_the_write_on_to_the_operator_before_it() -> None:
+    def overwrite(cache: Tensor, new: Tensor, query: Tensor) -> Tensor:
+        attended = torch.mm(query, cache)
+        cache.copy_(torch.ops.aten.copy.default(cache, torch.relu(new)))
+        return attended
+
+    graph = capture(make_fx(overwrite, tracing_mode="fake")(*(torch.empty(4, 4) for _ in range(3))))
+    assert "cache_1" in graph.ops["relu"].writes
+    assert Why.WAR in graph.why("mm", "relu")
