@@ -148,7 +148,7 @@ class _Emitter:
             raise RewriteError(f"the name of {name!r} was taken by a node that was written for the schedule")
         self._copies[node, None] = copy
         self._write_results(node)
-        self._forget_views_of(set(self._graph.ops[name].writes))
+        self._forget_views_of(self._overwritten(name))
         if name in self._needs_record:
             self._records[name] = self._dialect.record(self._new)
 
@@ -210,8 +210,14 @@ class _Emitter:
                     readers.setdefault(source, set()).update(found)
         return readers
 
+    def _overwritten(self, name: str) -> set[str]:
+        """Return the storages an operator changes that are not those of its own results."""
+        return {storage for storage in self._graph.ops[name].writes if storage.partition(".")[0] != name}
+
     def _forget_views_of(self, written: set[str]) -> None:
         """Have the views of storages that were just written made again for later readers: a transpose may be a copy."""
+        if not written:
+            return
         for view, scope in list(self._copies):
             if scope is not None and written & self._storages_of(view):
                 del self._copies[view, scope]
