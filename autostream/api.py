@@ -227,16 +227,6 @@ def dynamo_backend(
     return compiled
 
 
-def _drop_waits(graph_module: fx.GraphModule) -> None:
-    """Take hand-written `air.wait_tensor` out of a graph that runs without streams: TorchAir has no kernel for it there."""
-    waits = [node for node in graph_module.graph.nodes if str(node.target) == "air.wait_tensor.default"]
-    for node in waits:
-        node.replace_all_uses_with(node.args[0])
-        graph_module.graph.erase_node(node)
-    if waits:
-        graph_module.recompile()
-
-
 def reports() -> tuple[Document, ...]:
     """Return the reports of the graphs compiled in this process, newest last."""
     return telemetry.reports()
@@ -264,6 +254,16 @@ def _bring_up_host() -> bool:
 def _npu_present() -> bool:
     npu = getattr(torch, "npu", None) if "torch_npu" in sys.modules else None
     return bool(npu is not None and offline.has_cann() and npu.is_available())
+
+
+def _drop_waits(graph_module: fx.GraphModule) -> None:
+    """Take hand-written `air.wait_tensor` out of a graph that runs without streams: TorchAir has no kernel for it there."""
+    waits = [node for node in graph_module.graph.nodes if str(node.target) == "air.wait_tensor.default"]
+    for node in waits:
+        node.replace_all_uses_with(node.args[0])
+        graph_module.graph.erase_node(node)
+    if waits:
+        graph_module.recompile()
 
 
 def _host_backend(stream_pass: StreamPass) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""The product in one page: capture, estimate, solve, emit, read back, verify, simulate, accept or decline."""
+"""The product: capture, estimate, solve, emit, read back, verify, simulate, accept or decline."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 from torch import fx
 
 from autostream import acceptance
-from autostream.cost.model import FREE, Cost, CostModel, Tier
+from autostream.cost.model import FREE, CostModel
 from autostream.errors import AutostreamError, ConversionError, VerificationError
-from autostream.graph import Op, OpGraph, Unit, capture, expected_load
+from autostream.graph import OpGraph, capture, expected_load
 from autostream.options import Options
 from autostream.outcome import Outcome
+from autostream.pricing import price, price_added, unmeasured
 from autostream.program import (
     Memory,
     StreamProgram,
@@ -94,7 +95,7 @@ def _plan(
     serial = read_fx(graph_module, semantics=dialect.semantics)
     tasks = {step.name for step in serial.steps if step.stream is not None}
     load = expected_load(graph)
-    costs = {name: _price(op, model, options) if name in tasks else FREE for name, op in load.ops.items()}
+    costs = {name: price(op, model, options) if name in tasks else FREE for name, op in load.ops.items()}
     problem = build_problem(graph, costs, machine, options)
     before = simulate(serial, costs, machine)
     schedule = strategy(options).solve(problem)
@@ -104,7 +105,7 @@ def _plan(
         "serial_ns": before.makespan,
         "scheduled_ns": before.makespan,
         "lower_bound_ns": lower_bound(problem),
-        "unmeasured": _unmeasured(costs),
+        "unmeasured": unmeasured(costs),
         "strategy": schedule.strategy,
     }
     if not labels:
@@ -113,7 +114,7 @@ def _plan(
 
     emitted = emit(graph_module, graph, schedule, dialect)
     program = read_fx(emitted.graph_module, semantics=dialect.semantics)
-    priced = costs | _added(program, emitted.graph_module, graph, model, options)
+    priced = costs | price_added(program, emitted.graph_module, graph, model, options)
     prices = Prices(costs=priced, machine=machine)
     findings = prove(program, graph, prices)
     memory = _memory(program, emitted.graph_module)
@@ -153,27 +154,6 @@ def _why_nothing_overlaps(problem: Problem, serial: int, options: Options) -> st
     return f"what could run at once is worth less than the waits between streams, {problem.sync} ns each"
 
 
-def _price(op: Op, model: CostModel, options: Options) -> Cost:
-    """Return the cost of an operator; unless the user says otherwise it holds every core of the kinds it uses."""
-    cost = model.estimate(op)
-    if options.same_unit_overlap:
-        return cost
-    held, machine = cost.resources, model.machine
-    everything = replace(held, aic=machine.aic if held.aic else 0, aiv=machine.aiv if held.aiv else 0)
-    return replace(cost, resources=everything)
-
-
-def _added(
-    program: StreamProgram, emitted: fx.GraphModule, graph: OpGraph, model: CostModel, options: Options
-) -> dict[str, Cost]:
-    """Price the tasks that only the emitted graph has, anchors and second transposes: each may copy a tensor."""
-    names = [step.name for step in program.steps if step.stream is not None and step.name not in graph.ops]
-    ops = capture(emitted).ops if names else {}
-    nbytes = {name: sum(spec.nbytes for spec in ops[name].outputs) for name in names}
-    copies = [replace(ops[name], unit=Unit.VECTOR, bytes_read=nbytes[name], bytes_written=nbytes[name]) for name in names]
-    return {op.name: _price(op, model, options) for op in copies}
-
-
 def _memory(program: StreamProgram, emitted: fx.GraphModule) -> Memory:
     held = capture(emitted)  # the emitted graph may hold buffers that the given one lacks
     return peak_memory(program, held.storages, returned=returned_storages(held))
@@ -187,10 +167,3 @@ def _side_streams(graph: OpGraph, schedule: Schedule) -> frozenset[str]:
     """Return the labels the schedule opens beside the default streams and the user's own."""
     own = {op.stream for op in graph}
     return frozenset(p.stream for p in schedule.placements) - {MAIN, HCCL} - own
-
-
-def _unmeasured(costs: Mapping[str, Cost]) -> float:
-    """Return the share of the serial time whose costs no measurement backs."""
-    total = sum(cost.duration for cost in costs.values())
-    weak = sum(cost.duration for cost in costs.values() if cost.tier in (Tier.ANALYTIC, Tier.UNKNOWN))
-    return weak / total if total else 0.0

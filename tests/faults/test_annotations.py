@@ -26,7 +26,7 @@ def test_a11_labels_do_not_multiply_with_the_layers() -> None:
         outcome = planned(to_aten(module, inputs).graph_module)
         assert outcome.verdict.accepted
         labels.append({stream for stream in streams_of(outcome).values() if stream and stream.startswith("autostream")})
-    assert labels[1] and len(labels[1]) <= 2 and labels[0] <= labels[1] | {"autostream_1", "autostream_2"}
+    assert labels == [{"autostream_1"}, {"autostream_1"}]
 
 
 def test_a34_no_operator_waits_for_more_than_the_graph_asks_for() -> None:
@@ -56,10 +56,9 @@ def test_a45_a_fusable_chain_is_not_cut() -> None:
 def test_a42_two_graphs_in_one_process_get_the_same_names_as_alone() -> None:
     """TorchAir 90cec995: event names collided between graphs."""
     first, second = to_aten(*models.mixture(8)).graph_module, to_aten(*models.llama_layer()).graph_module
-    together = [str(planned(module).graph_module) for module in (first, second, first)]
-    texts = [str(outcome.graph_module.graph) for outcome in (planned(first), planned(second)) if outcome.graph_module]
-    assert together[0] == together[2]
-    assert str(planned(first).graph_module.graph) == texts[0]  # type: ignore[union-attr]
+    outcomes = [planned(module) for module in (first, second, first)]
+    graphs = [str(outcome.graph_module.graph) for outcome in outcomes if outcome.graph_module is not None]
+    assert len(graphs) == 3 and graphs[0] == graphs[2] != graphs[1]
 
 
 def test_g06_every_planned_stream_is_still_there_after_dead_code_elimination() -> None:
@@ -71,7 +70,7 @@ def test_g06_every_planned_stream_is_still_there_after_dead_code_elimination() -
     assert read_fx(outcome.graph_module) == outcome.program
 
 
-def test_a48_a_saved_graph_keeps_label_names_not_stream_numbers(tmp_path: object) -> None:
+def test_a48_a_saved_graph_keeps_label_names_not_stream_numbers() -> None:
     """TorchAir b83c5b1e: a graph from a cache had no stream pool."""
     result = autostream.schedule(*models.mixture(8))
     assert result.ascend_ir is not None

@@ -114,7 +114,7 @@ class Builder:
         """Add a call; return None if PyTorch refuses it (overlapping memory, wrong strides)."""
         real_args, real_kwargs = fx.node.map_arg((args, kwargs), self.values.__getitem__)
         try:
-            value = target(*real_args, **real_kwargs)
+            value = self._run(target, real_args, real_kwargs)
         except RuntimeError:
             return None
         node = self.graph.call_function(target, args, kwargs)
@@ -123,6 +123,9 @@ class Builder:
             for index in range(len(value)):
                 self._keep(self.graph.call_function(operator.getitem, (node, index)), value[index])
         return node
+
+    def _run(self, target: Any, args: Any, kwargs: Any) -> Any:
+        return target(*args, **kwargs)
 
     def tensors(self) -> list[fx.Node]:
         """Return the nodes that are one tensor, in order."""

@@ -1,0 +1,41 @@
+"""Put prices on a graph: what an operator costs and holds under the user's options, and what the emitted graph adds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from torch import fx
+
+from autostream.cost.model import Cost, CostModel, Tier
+from autostream.graph import Op, OpGraph, Unit, capture
+from autostream.options import Options
+from autostream.program import StreamProgram
+
+
+def price(op: Op, model: CostModel, options: Options) -> Cost:
+    """Return the cost of an operator; unless the user says otherwise it holds every core of the kinds it uses."""
+    cost = model.estimate(op)
+    if options.same_unit_overlap:
+        return cost
+    held, machine = cost.resources, model.machine
+    everything = replace(held, aic=machine.aic if held.aic else 0, aiv=machine.aiv if held.aiv else 0)
+    return replace(cost, resources=everything)
+
+
+def price_added(
+    program: StreamProgram, emitted: fx.GraphModule, graph: OpGraph, model: CostModel, options: Options
+) -> dict[str, Cost]:
+    """Price the tasks that only the emitted graph has, anchors and second transposes: each may copy a tensor."""
+    names = [step.name for step in program.steps if step.stream is not None and step.name not in graph.ops]
+    ops = capture(emitted).ops if names else {}
+    nbytes = {name: sum(spec.nbytes for spec in ops[name].outputs) for name in names}
+    copies = [replace(ops[name], unit=Unit.VECTOR, bytes_read=nbytes[name], bytes_written=nbytes[name]) for name in names]
+    return {op.name: price(op, model, options) for op in copies}
+
+
+def unmeasured(costs: Mapping[str, Cost]) -> float:
+    """Return the share of the serial time whose costs no measurement backs."""
+    total = sum(cost.duration for cost in costs.values())
+    weak = sum(cost.duration for cost in costs.values() if cost.tier in (Tier.ANALYTIC, Tier.UNKNOWN))
+    return weak / total if total else 0.0
