@@ -23,7 +23,8 @@ class Outcome:
     """The verdict and everything it rests on; what the pipeline did not get to is None or empty.
 
     `graph_module` is the rewritten graph and set only if the plan was accepted; `program` is read back from the rewritten
-    graph even if the plan was then refused. `ascend_ir` is the converted form of the graph, where it was asked for.
+    graph even if the plan was then refused, `serial` from the given one. `ascend_ir` is the converted form of the graph, where
+    it was asked for.
     """
 
     verdict: Verdict
@@ -33,6 +34,7 @@ class Outcome:
     before: Timeline | None = None
     after: Timeline | None = None
     program: StreamProgram | None = None
+    serial: StreamProgram | None = None
     findings: tuple[Finding, ...] = ()
     memory: Memory | None = None
     notes: tuple[str, ...] = ()
@@ -51,6 +53,8 @@ class Outcome:
             before=self.before,
             after=self.after,
             program=self.program,
+            serial=self.serial,
+            machine=model.machine,
             findings=self.findings,
             memory=self.memory,
             notes=self.notes,

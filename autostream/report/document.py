@@ -8,13 +8,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autostream.cost.model import Breakdown, Cost, Resources, Tier
+from autostream.cost.model import Breakdown, Cost, Machine, Resources, Tier
 from autostream.graph.model import OpGraph, Unit
+from autostream.program.critical import Critical, critical
 from autostream.program.lifetimes import Memory
 from autostream.program.model import Finding, Slot, Step, StreamProgram, Timeline
 from autostream.program.order import cross_edges
 from autostream.report.overlap import overlap, stream_rows
-from autostream.report.schema import Document, EdgeRow, MemoryRow, OpRow, Overlap, Provenance, Shows
+from autostream.report.schema import (
+    CriticalRow,
+    Document,
+    EdgeRow,
+    MachineRow,
+    MemoryRow,
+    OpRow,
+    Overlap,
+    Provenance,
+    Shows,
+)
 from autostream.verdict import Verdict
 
 __all__ = ["Document", "Provenance", "build", "short_source"]
@@ -30,6 +41,8 @@ def build(
     before: Timeline | None = None,
     after: Timeline | None = None,
     program: StreamProgram | None = None,
+    serial: StreamProgram | None = None,
+    machine: Machine | None = None,
     findings: Iterable[Finding] = (),
     memory: Memory | None = None,
     notes: Iterable[str] = (),
@@ -37,13 +50,16 @@ def build(
     """Return the document of one graph; leave out what the pipeline did not get to.
 
     `before` is the simulated run of the graph as given, `after` that of the plan (emitted, or tried and refused), `program`
-    what was read back from the emitted graph. Streams, operators and overlap describe `after` where there is one, else `before`.
+    what was read back from the emitted graph, `serial` what was read from the given one. Streams, operators, overlap and the
+    critical path describe `after` where there is one, else `before`.
     """
     costs = costs or {}
     shown = after or before
     steps = {step.name: step for step in program.steps} if program else {}
     owner = _owners(graph, steps)
-    rows = _op_rows(graph, costs, steps, owner, before, after)
+    ran = program if after is not None else serial
+    chain = critical(ran, shown, costs, machine) if ran is not None and shown is not None and machine is not None else None
+    rows = _op_rows(graph, costs, steps, owner, before, after, chain)
     by_step = _rows_by_step(rows, owner, shown)
     tasks = [cost for op, cost in costs.items() if graph is None or op in graph.ops]
     told = (*graph.refusals, *graph.notes, *notes) if graph is not None else tuple(notes)
@@ -59,8 +75,10 @@ def build(
         edges=_edge_rows(program, owner),
         overlap=overlap(shown, by_step) if shown else Overlap(),
         contention_ns=_contention(shown, owner, costs) if shown else 0,
+        machine=MachineRow(aic=machine.aic, aiv=machine.aiv, sync_ns=machine.sync) if machine else None,
+        critical=_critical_rows(chain, owner) if chain else (),
         confidence=_confidence(tasks),
-        memory=MemoryRow(peak_bytes=memory.peak, one_stream_bytes=memory.serial_peak) if memory else None,
+        memory=_memory_row(memory) if memory else None,
         notes=tuple(note for note in dict.fromkeys(told) if note not in decisive),
         findings=tuple(findings),
     )
@@ -82,6 +100,11 @@ def _short_path(text: str, search_path: tuple[str, ...]) -> str:
         return text
     roots = [root for root in (Path(entry).absolute() for entry in search_path) if path.is_relative_to(root)]
     return path.relative_to(max(roots, key=lambda root: len(root.parts))).as_posix() if roots else path.name
+
+
+def _memory_row(memory: Memory) -> MemoryRow:
+    by_stream = {pool.stream: pool.peak for pool in memory.pools}
+    return MemoryRow(peak_bytes=memory.peak, one_stream_bytes=memory.serial_peak, streams=by_stream)
 
 
 def _shows(verdict: Verdict, before: Timeline | None, after: Timeline | None) -> Shows:
@@ -106,10 +129,12 @@ def _op_rows(
     owner: Mapping[str, str],
     before: Timeline | None,
     after: Timeline | None,
+    chain: Critical | None,
 ) -> dict[str, OpRow]:
     """Return the rows by name: operators that emit work in graph order, then the emitted steps that are no operator."""
     shown = after or before
     now, earlier = _spans(shown, owner), _spans(before, owner)
+    slack = _slack(chain, owner)
     rows: dict[str, OpRow] = {}
     for op in graph or ():
         if op.unit is Unit.FREE and op.name not in now:
@@ -126,12 +151,19 @@ def _op_rows(
             error=cost.error if cost else 0.0,
             module_path=op.module_path,
             source_line=short_source(op.source_line),
+            slack_ns=slack.get(op.name),
             **_times(op.name, now, earlier),
         )
     for name, slot in now.items():
         if name not in rows:
             target = steps[name].kind if name in steps else ""
-            rows[name] = OpRow(name=name, target=target, duration_ns=slot.end - slot.start, **_times(name, now, earlier))
+            rows[name] = OpRow(
+                name=name,
+                target=target,
+                duration_ns=slot.end - slot.start,
+                slack_ns=slack.get(name),
+                **_times(name, now, earlier),
+            )
     return rows
 
 
@@ -147,12 +179,38 @@ def _spans(timeline: Timeline | None, owner: Mapping[str, str]) -> dict[str, Slo
     return spans
 
 
+def _slack(chain: Critical | None, owner: Mapping[str, str]) -> dict[str, int]:
+    """Return the slack of each operator: that of its step that has least."""
+    slack: dict[str, int] = {}
+    for step, ns in chain.slack.items() if chain else ():
+        name = owner.get(step, step)
+        slack[name] = min(ns, slack.get(name, ns))
+    return slack
+
+
+def _critical_rows(chain: Critical, owner: Mapping[str, str]) -> tuple[CriticalRow, ...]:
+    """Return the chain without what takes no time and waits for nothing."""
+    return tuple(
+        CriticalRow(
+            op=owner.get(link.step, link.step),
+            cause=link.cause,
+            after=owner.get(link.after, link.after),
+            start_ns=link.start,
+            end_ns=link.end,
+            sync_ns=link.sync,
+        )
+        for link in chain.path
+        if link.end > link.start or link.sync
+    )
+
+
 def _times(name: str, now: Mapping[str, Slot], earlier: Mapping[str, Slot]) -> dict[str, Any]:
     current, previous = now.get(name), earlier.get(name)
     return {
         "stream": current.stream if current else None,
         "start_ns": current.start if current else None,
         "end_ns": current.end if current else None,
+        "before_stream": previous.stream if previous else None,
         "before_start_ns": previous.start if previous else None,
         "before_end_ns": previous.end if previous else None,
     }

@@ -16,6 +16,7 @@ from autostream.cost.model import Breakdown, Resources, Tier
 from autostream.errors import InputError
 from autostream.graph.model import Unit
 from autostream.options import Options
+from autostream.program.critical import Cause
 from autostream.program.model import EdgeKind, Finding
 from autostream.verdict import Verdict
 
@@ -84,6 +85,7 @@ class OpRow(Part):
     start_ns: int | None = None
     end_ns: int | None = None
     #: Simulated, in the graph as it was given.
+    before_stream: str | None = None
     before_start_ns: int | None = None
     before_end_ns: int | None = None
     #: Predicted time of the operator alone on the chip.
@@ -92,6 +94,8 @@ class OpRow(Part):
     resources: Resources = Resources()
     tier: Tier | None = None
     error: float = 0.0
+    #: By how much it could end later in the timeline that is shown without making it longer; None where that is not known.
+    slack_ns: int | None = None
     module_path: str = ""
     source_line: str = ""
 
@@ -129,11 +133,35 @@ class Overlap(Part):
     rows: tuple[OverlapRow, ...] = ()
 
 
+class CriticalRow(Part):
+    """One operator of the chain that sets the length of the timeline that is shown."""
+
+    op: str
+    #: What it had to wait for, and the operator that was (empty at the start).
+    cause: Cause
+    after: str
+    start_ns: int
+    end_ns: int
+    #: From the end of `after` to the start: the price of a wait between streams.
+    sync_ns: int
+
+
+class MachineRow(Part):
+    """What the chip has."""
+
+    aic: int
+    aiv: int
+    #: Price of a wait between streams.
+    sync_ns: int
+
+
 class MemoryRow(Part):
     """Peak memory of the intermediate buffers, bytes, of the program on its streams and of the same steps on one stream."""
 
     peak_bytes: int
     one_stream_bytes: int
+    #: Peak by the stream whose operators create the buffers: what one stream gave back, another does not get.
+    streams: dict[str, int] = {}
 
 
 class Document(Part):
@@ -154,6 +182,10 @@ class Document(Part):
     overlap: Overlap
     #: Time that operators lose by sharing the chip with what runs beside them.
     contention_ns: int
+    #: Cores of the chip; None if no cost model was asked.
+    machine: MachineRow | None = None
+    #: First operator first; empty where there is no timeline.
+    critical: tuple[CriticalRow, ...] = ()
     #: Share of the serial operator time whose cost is of each tier.
     confidence: dict[Tier, float]
     #: Of the emitted program; None if there is none.

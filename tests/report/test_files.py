@@ -14,10 +14,16 @@ from tests.report import samples
 def test_writes_report_and_graphs(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "run"
     paths = save(samples.document(), folder, graph_before="before\n", graph_after="after\n", ascend_ir='op { name: "x" }\n')
-    assert [path.name for path in paths] == ["report.json", "graph_before.txt", "graph_after.txt", "ascend_ir.pbtxt"]
+    assert [path.name for path in paths] == [
+        "report.json",
+        "trace_view.json",
+        "graph_before.txt",
+        "graph_after.txt",
+        "ascend_ir.pbtxt",
+    ]
     assert sorted(os.listdir(folder)) == sorted(path.name for path in paths)
     assert Document.from_json(paths[0].read_text(encoding="utf-8")) == samples.document()
-    assert [path.read_text() for path in paths[1:]] == ["before\n", "after\n", 'op { name: "x" }\n']
+    assert [path.read_text() for path in paths[2:]] == ["before\n", "after\n", 'op { name: "x" }\n']
 
 
 def test_without_ascend_ir_there_is_no_file_for_it(tmp_path: Path) -> None:
