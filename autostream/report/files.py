@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 from autostream.errors import InputError
+from autostream.report.html import HTML, page
 from autostream.report.schema import Document
 from autostream.report.trace import TRACE, trace
 
@@ -19,14 +20,20 @@ ASCEND_IR = "ascend_ir.pbtxt"
 def save(
     document: Document, folder: str | os.PathLike[str], *, graph_before: str, graph_after: str, ascend_ir: str | None = None
 ) -> tuple[Path, ...]:
-    """Write the report, its timelines, the FX code before and after and (where given) the Ascend IR; return the paths written.
+    """Write the report (data, page, timelines), the FX code before and after and (where given) the Ascend IR; return the paths.
 
     The folder is made if it is not there; each file appears complete or not at all.
 
     Raises:
         InputError: the folder or a file in it cannot be written.
     """
-    texts = {REPORT: document.to_json(), TRACE: trace(document), GRAPH_BEFORE: graph_before, GRAPH_AFTER: graph_after}
+    texts = {
+        REPORT: document.to_json(),
+        HTML: page(document),
+        TRACE: trace(document),
+        GRAPH_BEFORE: graph_before,
+        GRAPH_AFTER: graph_after,
+    }
     if ascend_ir is not None:
         texts[ASCEND_IR] = ascend_ir
     return tuple(write(Path(folder) / name, text) for name, text in texts.items())

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from autostream.cost.model import Resources
 from autostream.graph.model import Unit
+from autostream.program.kinds import DEFAULT, HCCL
 from autostream.report.schema import Document, OpRow
 
 #: A time and another, ns; the second is not part of it.
@@ -60,6 +61,12 @@ def _by_start(rows: Iterable[tuple[OpRow, str | None, int | None, int | None]]) 
         if stream is not None and start is not None and end is not None
     ]
     return tuple(sorted(runs, key=lambda run: (run.start, run.end)))
+
+
+def lanes(runs: Sequence[Run]) -> tuple[str, ...]:
+    """Return the streams in the order that charts show: the default one, side streams by first use, the communication stream."""
+    order = {DEFAULT: 0, HCCL: 2}
+    return tuple(sorted(dict.fromkeys(run.stream for run in runs), key=lambda stream: order.get(stream, 1)))
 
 
 def counters(runs: Sequence[Run], *, aic: int, aiv: int) -> tuple[Counter, ...]:

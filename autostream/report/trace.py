@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from autostream.report.occupancy import Run, counters, given, shown, split
+from autostream.report.occupancy import Run, counters, given, lanes, shown, split
 from autostream.report.schema import Document
 from autostream.report.wording import operator
 
@@ -52,10 +52,10 @@ def trace(document: Document) -> str:
 
 
 def _process(document: Document, pid: int, title: str, runs: Sequence[Run]) -> Iterator[Event]:
-    yield from _named(pid, title, _lanes(runs))
-    lanes = _lanes(runs)
+    streams = lanes(runs)
+    yield from _named(pid, title, streams)
     for run in runs:
-        yield _slice(pid, lanes.index(run.stream), operator(run.row.target), run.start, run.end, _details(run))
+        yield _slice(pid, streams.index(run.stream), operator(run.row.target), run.start, run.end, _details(run))
     if document.machine is not None:
         for counter in counters(runs, aic=document.machine.aic, aiv=document.machine.aiv):
             name = f"{counter.name} (of {counter.capacity})"
@@ -63,16 +63,12 @@ def _process(document: Document, pid: int, title: str, runs: Sequence[Run]) -> I
                 yield {"ph": "C", "pid": pid, "tid": 0, "ts": _us(time), "name": name, "args": {"held": value}}
 
 
-def _lanes(runs: Sequence[Run]) -> list[str]:
-    return list(dict.fromkeys(run.stream for run in runs))
-
-
-def _named(pid: int, title: str, lanes: Sequence[str]) -> Iterator[Event]:
+def _named(pid: int, title: str, rows: Sequence[str]) -> Iterator[Event]:
     yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_name", "args": {"name": title}}
     yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_labels", "args": {"labels": "NPU"}}
     yield {"ph": "M", "pid": pid, "tid": 0, "name": "process_sort_index", "args": {"sort_index": pid}}
-    for tid, lane in enumerate(lanes):
-        yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": lane}}
+    for tid, row in enumerate(rows):
+        yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_name", "args": {"name": row}}
         yield {"ph": "M", "pid": pid, "tid": tid, "name": "thread_sort_index", "args": {"sort_index": tid}}
 
 
@@ -99,27 +95,27 @@ def _slice(pid: int, tid: int, name: str, start: int, end: int, args: dict[str, 
 
 def _waits(document: Document, pid: int, runs: Sequence[Run]) -> Iterator[Event]:
     """Yield an arrow for every wait between streams whose two operators take time; it leaves inside the slice it starts from."""
-    lanes = _lanes(runs)
+    streams = lanes(runs)
     at = {run.row.name: run for run in runs}
     for number, edge in enumerate(document.edges):
         if edge.before not in at or edge.after not in at:
             continue
         before, after = at[edge.before], at[edge.after]
         common = {"pid": pid, "cat": "wait", "name": f"wait ({edge.kind.value})", "id": number}
-        yield common | {"ph": "s", "tid": lanes.index(before.stream), "ts": _us(before.end - 1)}
-        yield common | {"ph": "f", "bp": "e", "tid": lanes.index(after.stream), "ts": _us(after.start)}
+        yield common | {"ph": "s", "tid": streams.index(before.stream), "ts": _us(before.end - 1)}
+        yield common | {"ph": "f", "bp": "e", "tid": streams.index(after.stream), "ts": _us(after.start)}
 
 
 def _overlap_analysis(pid: int, title: str, runs: Sequence[Run]) -> Iterator[Event]:
     parts = split(runs)
-    lanes = {
+    rows = {
         "Computing": parts.computing,
         "Communication": parts.communication,
         "Communication(Not Overlapped)": parts.not_overlapped,
         "Free": parts.free,
     }
-    yield from _named(pid, title, list(lanes))
-    for tid, (name, spans) in enumerate(lanes.items()):
+    yield from _named(pid, title, list(rows))
+    for tid, (name, spans) in enumerate(rows.items()):
         for start, end in spans:
             yield _slice(pid, tid, name, start, end, {})
 
