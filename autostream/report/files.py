@@ -9,6 +9,7 @@ from pathlib import Path
 from autostream.errors import InputError
 from autostream.report.html import HTML, page
 from autostream.report.schema import Document
+from autostream.report.table import CSV, table
 from autostream.report.trace import TRACE, trace
 
 REPORT = "report.json"
@@ -20,7 +21,7 @@ ASCEND_IR = "ascend_ir.pbtxt"
 def save(
     document: Document, folder: str | os.PathLike[str], *, graph_before: str, graph_after: str, ascend_ir: str | None = None
 ) -> tuple[Path, ...]:
-    """Write the report (data, page, timelines), the FX code before and after and (where given) the Ascend IR; return the paths.
+    """Write the report in every form, the FX code before and after and (where given) the Ascend IR; return the paths.
 
     The folder is made if it is not there; each file appears complete or not at all.
 
@@ -30,6 +31,7 @@ def save(
     texts = {
         REPORT: document.to_json(),
         HTML: page(document),
+        CSV: table(document),
         TRACE: trace(document),
         GRAPH_BEFORE: graph_before,
         GRAPH_AFTER: graph_after,

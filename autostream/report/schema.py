@@ -25,6 +25,8 @@ SCHEMA_VERSION = 1
 #: Which timeline a document describes: the accepted plan, one that was tried and refused, the graph as given, or none.
 Shows = Literal["scheduled", "refused", "unscheduled", "nothing"]
 BASIS = "modelled; nothing here was measured on an NPU"
+#: The same where a profile, or a chip file fitted to one, priced operators (the cost model's fingerprint says so).
+MEASURED_BASIS = "operators priced from a profile where the confidence says measured or scaled; the rest modelled, all simulated"
 
 
 class Part(BaseModel):
@@ -57,6 +59,7 @@ class Provenance(Part):
             chip_digest=chip_digest,
             options=options.model_dump(mode="json"),
             options_fingerprint=options.fingerprint(),
+            basis=MEASURED_BASIS if chip_digest.startswith(("measured-", "scaled-")) else BASIS,
         )
 
 
@@ -98,6 +101,8 @@ class OpRow(Part):
     slack_ns: int | None = None
     module_path: str = ""
     source_line: str = ""
+    #: Why it is on its stream; empty where the scheduler was free to choose.
+    placed: str = ""
 
 
 class EdgeRow(Part):
@@ -146,6 +151,41 @@ class CriticalRow(Part):
     sync_ns: int
 
 
+class RegionRow(Part):
+    """One part of the graph that was scheduled on its own. Times in ns, as the scheduler saw them."""
+
+    number: int
+    #: Its first and last operator, and how many it has.
+    first: str
+    last: str
+    ops: int
+    serial_ns: int
+    scheduled_ns: int
+    lower_bound_ns: int
+    #: ``optimal``, ``feasible`` or ``serial``.
+    status: str
+    side_streams: int
+    cross_edges: int
+    #: Why it is as it is.
+    reason: str
+
+
+class WhatIfRow(Part):
+    """What the same graph gives under other options, or another batch. Times in ns, simulated."""
+
+    label: str
+    #: Options that differ from those of the report.
+    changed: dict[str, Any]
+    accepted: bool
+    code: str
+    serial_ns: int
+    scheduled_ns: int
+    gain: float
+    gain_low: float
+    side_streams: int
+    cross_edges: int
+
+
 class MachineRow(Part):
     """What the chip has."""
 
@@ -186,6 +226,10 @@ class Document(Part):
     machine: MachineRow | None = None
     #: First operator first; empty where there is no timeline.
     critical: tuple[CriticalRow, ...] = ()
+    #: In program order; empty where the scheduler looked at the graph as a whole.
+    regions: tuple[RegionRow, ...] = ()
+    #: Empty unless asked for.
+    what_if: tuple[WhatIfRow, ...] = ()
     #: Share of the serial operator time whose cost is of each tier.
     confidence: dict[Tier, float]
     #: Of the emitted program; None if there is none.

@@ -9,8 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 from autostream.program.model import Finding, Severity
+from autostream.report import causes
 from autostream.report.schema import Document, MemoryRow, OverlapRow, StreamRow
-from autostream.report.wording import duration, operator, percent, plural, verdict_line
+from autostream.report.wording import change, duration, operator, percent, plural, verdict_line
 
 #: Width from which tables show more columns.
 WIDE = 110
@@ -37,6 +38,9 @@ def render(document: Document, console: Console) -> None:
     if document.overlap.rows:
         console.print()
         console.print(_overlap_table(document.overlap.rows[:ROWS], wide=console.width >= WIDE))
+    if document.what_if:
+        console.print()
+        console.print(_what_if_table(document))
     console.print()
     for line in _summary(document):
         console.print(line)
@@ -92,6 +96,19 @@ def _overlap_table(rows: Iterable[OverlapRow], *, wide: bool) -> Table:
     return table
 
 
+def _what_if_table(document: Document) -> Table:
+    table = Table(title="What if (simulated)", title_justify="left", title_style="bold")
+    table.add_column("Options", overflow="fold")
+    for heading in ("Before", "On streams", "Change", "At worst", "Waits"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Decision", overflow="fold")
+    for row in document.what_if:
+        times = (duration(row.serial_ns), duration(row.scheduled_ns), change(row.gain), change(row.gain_low))
+        cells = (row.label, *times, str(row.cross_edges), "accepted" if row.accepted else row.code)
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
 def _memory(memory: MemoryRow) -> str:
     growth = memory.peak_bytes / memory.one_stream_bytes if memory.one_stream_bytes else 1.0
     return f"intermediate buffers {memory.peak_bytes / 2**20:.1f} MiB at their peak, {growth:.2f} times those of one stream"
@@ -99,6 +116,14 @@ def _memory(memory: MemoryRow) -> str:
 
 def _summary(document: Document) -> Iterable[Text]:
     verdict = document.verdict
+    spent = causes.by_term(document)
+    if spent:
+        parts = sorted(spent.items(), key=lambda item: -item[1])
+        total = sum(spent.values())
+        told = ", ".join(f"{causes.TERMS[term]} {percent(ns / total)}" for term, ns in parts)
+        yield _entry("Why not faster", f"the critical path is {told}")
+    if document.regions:
+        yield _entry("Regions", _regions(document))
     if document.overlap.total_ns:
         units = sorted(document.overlap.units.items(), key=lambda item: (-item[1], item[0]))
         pairs = ", ".join(f"{pair} {duration(spent)}" for pair, spent in units)
@@ -117,6 +142,13 @@ def _summary(document: Document) -> Iterable[Text]:
     made = document.provenance
     versions = [f"autostream {made.autostream}", f"torch {made.torch or 'absent'}", f"torch_npu {made.torch_npu or 'absent'}"]
     yield _entry("Basis", f"{made.basis}; {', '.join(versions)}; cost model {made.chip_digest or made.chip}")
+
+
+def _regions(document: Document) -> str:
+    rows = document.regions
+    scheduled = sum(row.cross_edges > 0 for row in rows)
+    optimal = sum(row.status == "optimal" for row in rows)
+    return f"{plural(len(rows), 'region')}, {scheduled} with overlap, {optimal} solved to optimality"
 
 
 def _list(title: str, lines: Sequence[str], console: Console) -> None:

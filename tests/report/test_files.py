@@ -17,6 +17,7 @@ def test_writes_report_and_graphs(tmp_path: Path) -> None:
     assert [path.name for path in paths] == [
         "report.json",
         "report.html",
+        "ops.csv",
         "trace_view.json",
         "graph_before.txt",
         "graph_after.txt",
@@ -24,7 +25,7 @@ def test_writes_report_and_graphs(tmp_path: Path) -> None:
     ]
     assert sorted(os.listdir(folder)) == sorted(path.name for path in paths)
     assert Document.from_json(paths[0].read_text(encoding="utf-8")) == samples.document()
-    assert [path.read_text() for path in paths[3:]] == ["before\n", "after\n", 'op { name: "x" }\n']
+    assert [path.read_text() for path in paths[4:]] == ["before\n", "after\n", 'op { name: "x" }\n']
 
 
 def test_without_ascend_ir_there_is_no_file_for_it(tmp_path: Path) -> None:

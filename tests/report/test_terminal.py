@@ -7,6 +7,8 @@ from rich.console import Console
 
 from autostream.program.model import Severity
 from autostream.report.document import Document, build
+from autostream.report.html import page
+from autostream.report.schema import RegionRow, WhatIfRow
 from autostream.report.terminal import render, render_findings
 from autostream.report.wording import change, duration, operator, percent, verdict_line
 from tests.report import samples
@@ -111,3 +113,20 @@ def test_wording() -> None:
     assert [change(0.1), change(-0.012), change(0.0), change(0.0001)] == ["-10.0 %", "+1.2 %", "0.0 %", "0.0 %"]
     assert [operator("npu.npu_swiglu.default"), operator("aten.add.Tensor")] == ["npu_swiglu", "aten.add.Tensor"]
     assert "\n" not in verdict_line(samples.document())
+
+
+def test_what_if_and_regions_are_shown_where_there_are_any() -> None:
+    row = WhatIfRow(
+        label="1 side stream", changed={"side_streams": 1}, accepted=False, code="no-gain", serial_ns=400_000,
+        scheduled_ns=390_000, gain=0.025, gain_low=-0.01, side_streams=1, cross_edges=3,
+    )  # fmt: skip
+    region = RegionRow(
+        number=0, first="mm", last="add", ops=5, serial_ns=400_000, scheduled_ns=220_000, lower_bound_ns=210_000,
+        status="optimal", side_streams=1, cross_edges=1, reason="scheduled",
+    )  # fmt: skip
+    document = samples.document().model_copy(update={"what_if": (row,), "regions": (region,)})
+    text = words(shown(document))
+    assert "1 side stream" in text and "-2.5 %" in text and "no-gain" in text
+    assert "1 region, 1 with overlap, 1 solved to optimality" in text
+    page_text = page(document)
+    assert "What if (simulated)" in page_text and "declined (no-gain)" in page_text and "<h2>Regions</h2>" in page_text

@@ -36,7 +36,7 @@ def page(document: Document) -> str:
         streams=[_stream(row) for row in document.streams],
         overlaps=list(_overlaps(document)),
         overlap_total=duration(document.overlap.total_ns),
-        extra=[],
+        extra=[table for table in (_regions(document), _what_if(document)) if table],
         price=list(_price(document)),
         confidence=_stack(
             {tier.value: document.confidence.get(tier, 0.0) for tier in Tier},
@@ -134,6 +134,53 @@ def _overlaps(document: Document) -> Iterable[dict[str, Any]]:
             "times": row.times,
             "together": duration(row.ns),
         }
+
+
+def _head(*titles: str) -> list[dict[str, Any]]:
+    """Return the heads of columns; those after a "#" hold numbers."""
+    return [{"text": title.removeprefix("#"), "num": title.startswith("#")} for title in titles]
+
+
+def _regions(document: Document) -> tuple[str, list[dict[str, Any]], list[list[str]]] | None:
+    if not document.regions:
+        return None
+    head = _head("Region", "First operator", "Last", "#Operators", "#In order", "#Scheduled", "#Bound", "#Waits", "Solved", "Why")
+    rows = [
+        [
+            str(row.number),
+            row.first,
+            row.last,
+            str(row.ops),
+            duration(row.serial_ns),
+            duration(row.scheduled_ns),
+            duration(row.lower_bound_ns),
+            str(row.cross_edges),
+            row.status,
+            row.reason,
+        ]
+        for row in document.regions
+    ]
+    return "Regions", head, rows
+
+
+def _what_if(document: Document) -> tuple[str, list[dict[str, Any]], list[list[str]]] | None:
+    if not document.what_if:
+        return None
+    head = _head("What if", "#Before", "#On streams", "#Change", "#At worst", "#Streams", "#Waits", "Decision")
+    rows = [
+        [
+            row.label,
+            duration(row.serial_ns),
+            duration(row.scheduled_ns),
+            change(row.gain),
+            change(row.gain_low),
+            str(row.side_streams),
+            str(row.cross_edges),
+            "accepted" if row.accepted else f"declined ({row.code})",
+        ]
+        for row in document.what_if
+    ]
+    return "What if (simulated)", head, rows
 
 
 def _price(document: Document) -> Iterable[tuple[str, str]]:
