@@ -2,7 +2,9 @@
 
 from autostream.cost.chip import Chip, chip_names, json_schema, load_chip
 from autostream.cost.detect import detect_chip
-from autostream.cost.model import FREE, Breakdown, Cost, CostModel, Machine, Resources, Tier
+from autostream.cost.matching import Matching, match
+from autostream.cost.measured import MeasuredModel
+from autostream.cost.model import FREE, Breakdown, CoreLimited, Cost, CostModel, Machine, Resources, Tier
 from autostream.cost.roofline import RooflineModel
 from autostream.cost.table import TableModel
 
@@ -10,9 +12,12 @@ __all__ = [
     "FREE",
     "Breakdown",
     "Chip",
+    "CoreLimited",
     "Cost",
     "CostModel",
     "Machine",
+    "Matching",
+    "MeasuredModel",
     "Resources",
     "RooflineModel",
     "TableModel",
@@ -21,4 +26,5 @@ __all__ = [
     "detect_chip",
     "json_schema",
     "load_chip",
+    "match",
 ]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from pydantic import Field, PrivateAttr
 
-from autostream.cost.datafile import Count, Positive, PositiveCount, Quantity, Section, Share, read
+from autostream.cost.communication import Comm
+from autostream.cost.datafile import Positive, PositiveCount, Quantity, Section, Share, Slowdown, read
 from autostream.cost.model import Machine
 from autostream.errors import InputError, nearest
 
@@ -36,6 +38,8 @@ class Hbm(Section):
     #: Share of the specified rate that cube and vector kernels achieve.
     aic_efficiency: Share
     aiv_efficiency: Share
+    #: What one cube core can draw from it: a kernel on few cores does not reach the rate of the chip.
+    bytes_per_cycle_per_aic_core: Positive
 
 
 class CubeRate(Section):
@@ -66,11 +70,23 @@ class Cube(Section):
 class Vector(Section):
     """Vector cores (AIV)."""
 
+    #: Where it is not that of the chip.
+    clock_mhz: Positive | None = None
     bytes_per_cycle_per_core: Positive
     #: Between memory and the unified buffer.
     transfer_bytes_per_cycle_per_core: Positive
     #: Bytes of the largest tensor that one block takes.
     bytes_per_block: PositiveCount
+
+
+class Buffers(Section):
+    """Memories of one core."""
+
+    ub_kib: Positive
+    l1_kib: Positive
+    l0a_kib: Positive
+    l0b_kib: Positive
+    l0c_kib: Positive
 
 
 class Launch(Section):
@@ -99,39 +115,56 @@ class Sync(Section):
     relative_error: Quantity
 
 
-class Collective(Section):
-    """Time of a collective = alpha + bytes / rate; bytes are those of the larger side on one rank (see `terms.comm_bytes`)."""
+class Limits(Section):
+    """What a driver gives to one process over all its compiled graphs, and what a graph may ask of the cache."""
 
-    alpha_us: Positive
-    gb_per_s: Positive
-    #: Vector cores it holds, all at once, while it runs (0: it runs on the communication engine alone).
-    aiv_gang_cores: Count
+    streams_per_process: PositiveCount
+    events_per_process: PositiveCount
+    #: Weights that may be prefetched into the cache and not yet used.
+    prefetch_mib: Positive
 
 
-class Comm(Section):
-    """Communication by kind of collective."""
+class Interference(Section):
+    """What operators that run at the same time cost each other, beyond the cores they hold. 1 is nothing.
 
-    all_reduce: Collective
-    all_gather: Collective
-    reduce_scatter: Collective
-    all_to_all: Collective
-    broadcast: Collective
-    send_recv: Collective
-    #: Tokens to the ranks of their experts, and back.
-    dispatch: Collective
-    combine: Collective
+    Applied by the simulator that decides about a plan, not by the solver that proposes one.
+    """
+
+    #: Where several operators use the device memory, their common rate is divided by this.
+    hbm_contention: Slowdown
+    #: Time of an operator on cube or vector cores while another one runs on other cores.
+    cube_vector_slowdown: Slowdown
+    #: Time of a collective and of an operator on the cores while the other runs.
+    compute_comm_slowdown: Slowdown
+
+
+class OperatorFactor(Section):
+    """What a user's profiles say of one family of operators on this chip."""
+
+    #: Measured over predicted time: what the analytic price is multiplied by.
+    factor: Positive
+    #: Half-width of the error that remains.
+    relative_error: Quantity
+
+
+class ErrorBand(Quantity):
+    """Half-width of the error a whole class of operators may share on this chip: systematic, not the scatter of one row."""
+
+    #: Relative error of single rows on a chip that was left out of the fit, where the class was measured on several chips.
+    median: Quantity | None = None
+    p90: Quantity | None = None
 
 
 class RelativeError(Section):
-    """Half-width of the error a whole class of operators may share on this chip: systematic, not the scatter of one row."""
+    """Error bands by class of operator."""
 
-    matmul: Quantity
-    conv: Quantity
-    attention: Quantity
-    elementwise: Quantity
-    vector: Quantity
-    comm: Quantity
-    unknown: Quantity
+    matmul: ErrorBand
+    conv: ErrorBand
+    attention: ErrorBand
+    elementwise: ErrorBand
+    vector: ErrorBand
+    comm: ErrorBand
+    unknown: ErrorBand
 
 
 class Chip(Section):
@@ -140,6 +173,8 @@ class Chip(Section):
     name: str = Field(min_length=1)
     #: Other names of chips these figures hold for; a leading "Ascend" never matters.
     aliases: tuple[str, ...] = Field(default=(), strict=False)
+    #: Architecture of its cube cores as CANN names it, such as ``AIC-C-220``: chips that share it are of one kind.
+    core_version: str = ""
     #: The documents the numbers come from.
     sources: tuple[str, ...] = Field(default=(), strict=False)
     aic_cores: PositiveCount
@@ -149,10 +184,16 @@ class Chip(Section):
     hbm: Hbm
     cube: Cube
     vector: Vector
+    buffers: Buffers | None = None
     launch: Launches
     sync: Sync
     comm: Comm
+    interference: Interference
     relative_error: RelativeError
+    #: Left out in a file: nothing is limited.
+    limits: Limits | None = None
+    #: By family of operators (`autostream.cost.signature.family`), such as ``"aten.mm"``; written by ``autostream calibrate``.
+    calibration: Mapping[str, OperatorFactor] = Field(default_factory=dict)
 
     _digest: str = PrivateAttr(default="")
 
@@ -170,6 +211,12 @@ class Chip(Section):
             aiv=self.aiv_cores.value,
             sync=round(self.sync.per_dependency_us.value * 1000),
             sync_error=self.sync.relative_error.value,
+            hbm_contention=_thousandths(self.interference.hbm_contention),
+            cube_vector_slowdown=_thousandths(self.interference.cube_vector_slowdown),
+            compute_comm_slowdown=_thousandths(self.interference.compute_comm_slowdown),
+            max_streams=self.limits.streams_per_process.value if self.limits else None,
+            max_events=self.limits.events_per_process.value if self.limits else None,
+            max_prefetch_bytes=round(self.limits.prefetch_mib.value * 2**20) if self.limits else None,
         )
 
 
@@ -203,6 +250,10 @@ def chip_names() -> tuple[str, ...]:
 def json_schema() -> dict[str, Any]:
     """Return the JSON Schema of a chip file."""
     return Chip.model_json_schema()
+
+
+def _thousandths(quantity: Quantity) -> int:
+    return round(quantity.value * 1000)
 
 
 def _plain(name: str) -> str:

@@ -46,6 +46,12 @@ class Share(Quantity):
     value: float = Field(gt=0, le=1)
 
 
+class Slowdown(Quantity):
+    """A factor on a time: 1 changes nothing, 10 is surely a slip."""
+
+    value: float = Field(ge=1, le=10)
+
+
 class Count(Quantity):
     """A whole number that is not negative."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from autostream.cost.datafile import Quantity, Section, Share, read
+from autostream.cost.datafile import Quantity, Section, Share, Slowdown, read
 from autostream.errors import InputError
 
+_VERSION = re.compile(r"_v\d+$")
 _FILE = Path(__file__).resolve().parent / "op_factors.yaml"
 
 #: The classes that have an error band (keys of `relative_error` in a chip file).
@@ -35,13 +37,19 @@ class Group(Section):
     cube_efficiency: Share | None = None
     #: Passes of the vector unit over every byte moved.
     vector_passes: Quantity | None = None
+    #: Launch and tail of the vector kernel, as a multiple of those of an elementwise one.
+    launch_factor: Slowdown | None = None
     #: Added to the launch.
     extra_launch_us: Quantity | None = None
-    #: How the work is spread over vector cores: by bytes, or one row (last dimension) to a block.
-    blocks: Literal["bytes", "rows"] = "bytes"
+    #: How the work is spread over vector cores: by bytes, one row (last dimension) to a block, or over all cores however small.
+    blocks: Literal["bytes", "rows", "chip"] = "bytes"
     #: What comes from device memory although the rest is still in the cache: nothing, all but the first factor, everything.
     cold: Literal["none", "weights", "all"] = "none"
     comm: CommKind | None = None
+    #: Whether its kernels keep a limit on the cores they use (Ascend C kernels do), or may take it as advice.
+    limits: Literal["advisory", "kept"] = "advisory"
+    #: What does the work: cube and vector cores, or the copy engine beside them.
+    engine: Literal["cores", "copy"] = "cores"
     #: ``namespace.name`` without overload; in-place (``_``) and ``_functional`` forms follow it.
     targets: tuple[str, ...] = Field(default=(), strict=False)
 
@@ -69,8 +77,9 @@ class Factors:
     by_target: Mapping[str, Group]
 
     def find(self, target: str) -> Group | None:
-        """Return the group of an operator such as ``"aten.add_.Tensor"``, or None."""
-        return self.by_target.get(base_name(target))
+        """Return the group of an operator such as ``"aten.add_.Tensor"``, or None; a version (``_v3``) follows its base name."""
+        name = base_name(target)
+        return self.by_target.get(name) or self.by_target.get(_VERSION.sub("", name))
 
 
 def base_name(target: str) -> str:

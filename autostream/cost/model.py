@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from autostream.graph.model import Op
 
@@ -54,6 +54,8 @@ class Cost:
     tier: Tier
     #: Relative half-width of the error band: the true time is taken to lie in duration * (1 - error) .. duration * (1 + error).
     error: float
+    #: Relative error that nine of ten single operators of the class stay within (the p90 of the fit); 0 where nothing scatters.
+    spread: float = 0.0
 
 
 #: What an operator without a task costs.
@@ -71,6 +73,16 @@ class Machine:
     sync: int
     #: Relative half-width of the error of `sync`.
     sync_error: float
+    #: What operators that run at the same time cost each other, in thousandths (1000 = nothing): what the memory rate of several
+    #: users is divided by, the time of a kernel beside another one on other cores, and of a kernel and a collective side by side.
+    hbm_contention: int = 1000
+    cube_vector_slowdown: int = 1000
+    compute_comm_slowdown: int = 1000
+    #: Streams and events that one process may take, over all its graphs; None = not known.
+    max_streams: int | None = None
+    max_events: int | None = None
+    #: Bytes that may be prefetched into the cache and not yet used; None = not known.
+    max_prefetch_bytes: int | None = None
 
 
 class CostModel(Protocol):
@@ -87,4 +99,16 @@ class CostModel(Protocol):
 
     def fingerprint(self) -> str:
         """Return a stable text that changes whenever a price could change."""
+        ...
+
+
+@runtime_checkable
+class CoreLimited(CostModel, Protocol):
+    """A cost model that also knows what operators cost on a part of the chip."""
+
+    def limited(self, op: Op, *, aic: int, aiv: int) -> Cost:
+        """Return the cost of an operator that may use at most so many cube and vector cores.
+
+        An operator whose kernel would not keep the limit answers with its cost on the whole chip: the resources tell.
+        """
         ...

@@ -11,6 +11,8 @@ from autostream.graph.model import Op, TensorSpec
 
 #: Sides of the smallest block the cube unit multiplies; smaller operands are padded to it.
 _FRACTAL = 16
+#: Narrowest output tile worth cutting.
+_NARROWEST = 64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +33,13 @@ class Product:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tiling:
-    """How a product is spread: output tiles, cores in use, and the load of the busiest one."""
+    """How a product is spread: output tiles, cores in use, the load of the busiest one, and its share of the weights."""
 
     tiles: int
     cores: int
     flop: float
     bytes_read: float
+    share: float
 
 
 def read_product(op: Op, group: Group) -> Product | None:
@@ -86,9 +89,12 @@ def cube_rate(op: Op, group: Group, cube: Cube) -> CubeRate:
 def tile(product: Product, cube: Cube, cores: int) -> Tiling:
     """Return how a product is cut into output tiles and shared out in waves over the cores."""
     tile_m = min(cube.tile_m_elements.value, _padded(product.m))
+    rows = math.ceil(product.m / tile_m)
     tile_n = min(cube.tile_n_elements.value, _padded(product.n))
+    if rows == 1:
+        tile_n = _balanced(product, tile_n, cores)
     k = _padded(product.k)
-    tiles = product.batch * math.ceil(product.m / tile_m) * math.ceil(product.n / tile_n)
+    tiles = product.batch * rows * math.ceil(product.n / tile_n)
     waves = math.ceil(tiles / cores)
     # Where tiles leave half of the chip idle, kernels split the inner dimension.
     splits = max(1, cores // tiles)
@@ -98,7 +104,22 @@ def tile(product: Product, cube: Cube, cores: int) -> Tiling:
         tiles=tiles,
         flop=waves * 2.0 * tile_m * tile_n * piece,
         bytes_read=waves * (tile_m + tile_n) * piece * product.itemsize,
+        # Row tiles that need the same weights bring them in once.
+        share=min(1.0, waves * tile_n * piece / (product.batch * rows * product.n * product.k)),
     )
+
+
+def _balanced(product: Product, widest: int, cores: int) -> int:
+    """Return the width of the output tiles that loads the busiest core least, the widest of equals.
+
+    With one row of tiles nothing is lost by narrower ones: each weight is read by one core anyway.
+    """
+    narrowest = min(_NARROWEST, widest)
+
+    def load(width: int) -> tuple[int, int]:
+        return math.ceil(product.batch * math.ceil(product.n / width) / cores) * width, -width
+
+    return min(range(narrowest, widest + 1, _FRACTAL), key=load)
 
 
 def _padded(size: int) -> int:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from autostream.cost.chip import Chip, Collective
-from autostream.cost.factors import Factors, Group, load_factors
+from autostream.cost.chip import Chip, ErrorBand
+from autostream.cost.communication import comm_term, gang_cores
+from autostream.cost.factors import Band, CommKind, Factors, Group, load_factors
 from autostream.cost.model import FREE, Breakdown, Cost, Machine, Resources, Tier
-from autostream.cost.terms import Term, comm_term, cube_term, hbm_term, launch_term, vector_term
+from autostream.cost.terms import Term, cube_term, hbm_term, launch_term, vector_term
 from autostream.graph.model import Op, Unit
 
 #: Raise when a formula changes: together with the two data files it identifies every price.
-_REVISION = 1
+_REVISION = 2
 
 
 class RooflineModel:
@@ -35,14 +36,28 @@ class RooflineModel:
         """Return the cost of one operator; an unknown one holds the whole chip and gets the tier UNKNOWN."""
         if op.unit is Unit.FREE:
             return FREE
-        if not op.known:
-            return self._unknown(op)
-        group = self._group(op)
+        return self.price(op, self._group(op)) if op.known else self._unknown(op)
+
+    def price(self, op: Op, group: Group) -> Cost:
+        """Return the cost of a known operator with the factors of a group."""
         if op.unit is Unit.HOST:
             return self._host()
         if op.unit is Unit.COMM:
             return self._comm(op, group)
-        return self._kernel(op, group, op.unit)
+        return self._kernel(op, group, op.unit) if group.engine == "cores" else self._copy(op, group)
+
+    def limited(self, op: Op, *, aic: int, aiv: int) -> Cost:
+        """Return the cost of an operator that may use at most so many cube and vector cores (at least one of each is taken).
+
+        Where the limit would only be advice (see `limits` in `op_factors.yaml`), and for what runs on no core, this is the cost
+        on the whole chip, and the resources say so.
+        """
+        chip = self._chip
+        fewer = {"aic_cores": min(max(1, aic), chip.aic_cores.value), "aiv_cores": min(max(1, aiv), chip.aiv_cores.value)}
+        if not op.known or op.unit in (Unit.FREE, Unit.HOST, Unit.COMM) or self._group(op).limits == "advisory":
+            return self.estimate(op)
+        counts = {key: getattr(chip, key).model_copy(update={"value": value}) for key, value in fewer.items()}
+        return RooflineModel(chip.model_copy(update=counts), self._factors).estimate(op)
 
     def _group(self, op: Op) -> Group:
         file = self._factors.file
@@ -56,37 +71,43 @@ class RooflineModel:
         # The cube side of a mixed product sets its blocks and moves its factors; its vector work rides along.
         lead = cube if cube.cores else vector
         efficiency = chip.hbm.aiv_efficiency if unit is Unit.VECTOR else chip.hbm.aic_efficiency
-        collective = self._collective(group)
+        hbm, whole = hbm_term(op, group, chip, efficiency.value, lead.busiest)
         parts = Breakdown(
             launch=round(launch_term(unit, lead.share, op, group, chip)),
             cube=math.ceil(cube.compute),
             vector=math.ceil(vector.compute),
-            hbm=math.ceil(hbm_term(op, group, chip, efficiency.value)),
+            hbm=math.ceil(hbm),
             l2=math.ceil(lead.l2),
-            comm=math.ceil(comm_term(op, group, collective)) if collective else 0,
+            comm=math.ceil(comm_term(op, group, chip.comm, group.comm)) if group.comm else 0,
         )
-        held = self._held(unit, cube.cores, 0 if cube.cores else vector.cores, collective)
-        return self._cost(parts, held, self._error(group))
+        held = self._held(unit, cube.cores, 0 if cube.cores else vector.cores, group.comm)
+        return self._cost(parts, held, group.band, memory=whole)
 
-    def _held(self, unit: Unit, aic: int, aiv: int, collective: Collective | None) -> Resources:
+    def _held(self, unit: Unit, aic: int, aiv: int, comm: CommKind | None) -> Resources:
         """Return the cores of a kernel. A mixed one takes cube cores together with the vector cores that belong to them."""
         all_aic, all_aiv = self._chip.aic_cores.value, self._chip.aiv_cores.value
         if unit is Unit.MIXED:
             aic = max(1, aic, math.ceil(aiv * all_aic / all_aiv))
             aiv = min(all_aiv, math.ceil(aic * all_aiv / all_aic))
-        return Resources(aic=min(aic, all_aic), aiv=min(aiv, all_aiv), comm=1 if collective else 0)
+        return Resources(aic=min(aic, all_aic), aiv=min(aiv, all_aiv), comm=1 if comm else 0)
 
     def _comm(self, op: Op, group: Group) -> Cost:
         chip = self._chip
-        collective = self._collective(group) or chip.comm.all_reduce
+        kind = group.comm or "all_reduce"
         hbm = (op.bytes_read + op.bytes_written) / (chip.hbm.spec_gb_per_s.value * chip.hbm.aiv_efficiency.value)
-        parts = Breakdown(hbm=math.ceil(hbm), comm=math.ceil(comm_term(op, group, collective)))
-        gang = min(collective.aiv_gang_cores.value, chip.aiv_cores.value)
-        return self._cost(parts, Resources(aiv=gang, comm=1), self._error(group))
+        parts = Breakdown(hbm=math.ceil(hbm), comm=math.ceil(comm_term(op, group, chip.comm, kind)))
+        gang = min(gang_cores(chip.comm, kind), chip.aiv_cores.value)
+        return self._cost(parts, Resources(aiv=gang, comm=1), group.band)
+
+    def _copy(self, op: Op, group: Group) -> Cost:
+        """What the copy engine does: it holds no core, but its share of the device memory."""
+        hbm = max(op.bytes_read, op.bytes_written) / (self._chip.hbm.spec_gb_per_s.value * self._chip.hbm.aiv_efficiency.value)
+        launch = round(self._chip.launch.aiv.base_us.value * 1000)
+        return self._cost(Breakdown(launch=launch, hbm=math.ceil(hbm)), Resources(), group.band)
 
     def _host(self) -> Cost:
         launch = round(self._chip.launch.host_us.value * 1000)
-        return self._cost(Breakdown(launch=launch), Resources(), self._chip.relative_error.unknown.value)
+        return self._cost(Breakdown(launch=launch), Resources(), "unknown")
 
     def _unknown(self, op: Op) -> Cost:
         """Everything cold, both kinds of core, all of them, and the engine too if it may communicate."""
@@ -94,29 +115,27 @@ class RooflineModel:
         kernel = self._kernel(op, group, Unit.MIXED)
         parts = kernel.breakdown
         if op.unit is Unit.COMM:
-            parts = replace(parts, comm=math.ceil(comm_term(op, group, self._chip.comm.all_reduce)))
+            parts = replace(parts, comm=math.ceil(comm_term(op, group, self._chip.comm, "all_reduce")))
         held = Resources(aic=self._chip.aic_cores.value, aiv=self._chip.aiv_cores.value, comm=1 if op.unit is Unit.COMM else 0)
-        return replace(self._cost(parts, held, self._error(group)), tier=Tier.UNKNOWN)
+        return replace(self._cost(parts, held, group.band), tier=Tier.UNKNOWN)
 
-    def _collective(self, group: Group) -> Collective | None:
-        if group.comm is None:
-            return None
-        collective: Collective = getattr(self._chip.comm, group.comm)
-        return collective
-
-    def _error(self, group: Group) -> float:
-        error: float = getattr(self._chip.relative_error, group.band).value
-        return error
-
-    @staticmethod
-    def _cost(parts: Breakdown, held: Resources, error: float) -> Cost:
+    def _cost(self, parts: Breakdown, held: Resources, band: Band, memory: float | None = None) -> Cost:
+        """Return launch + the longest term. `memory` is the time in device memory at the rate of the whole chip."""
         busy = max(parts.cube, parts.vector, parts.hbm, parts.l2, parts.comm)
         if not parts.launch + busy:
             # A task takes time, however small.
             parts = replace(parts, launch=1)
         duration = parts.launch + busy
-        share = min(1000, math.ceil(1000 * parts.hbm / duration))
-        return Cost(duration=duration, breakdown=parts, resources=replace(held, hbm=share), tier=Tier.ANALYTIC, error=error)
+        share = min(1000, math.ceil(1000 * (parts.hbm if memory is None else memory) / duration))
+        error: ErrorBand = getattr(self._chip.relative_error, band)
+        return Cost(
+            duration=duration,
+            breakdown=parts,
+            resources=replace(held, hbm=share),
+            tier=Tier.ANALYTIC,
+            error=error.value,
+            spread=error.p90.value if error.p90 else error.value,
+        )
 
 
 def _multiplies(op: Op, group: Group, unit: Unit) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from autostream.cost.chip import Chip, Collective, Launch
+from autostream.cost.chip import Chip, Launch
 from autostream.cost.factors import Group
 from autostream.cost.product import cube_rate, read_product, tile
 from autostream.graph.model import Op, Unit
@@ -16,12 +16,14 @@ class Term:
     """Time in the compute unit, time in the L2 path of its cores, and how many of them it occupies.
 
     `share` is how much of the chip the blocks (tiles, rows) of the kernel fill, 0 .. 1: what the launch cost grows with.
+    `busiest` is the share of the weights that the busiest cube core brings in (0: no cube core does).
     """
 
     compute: float = 0.0
     l2: float = 0.0
     cores: int = 0
     share: float = 0.0
+    busiest: float = 0.0
 
 
 def cube_term(op: Op, group: Group, chip: Chip) -> Term:
@@ -34,7 +36,7 @@ def cube_term(op: Op, group: Group, chip: Chip) -> Term:
     spread = op.flops / (per_core * cores)
     product = read_product(op, group)
     if product is None:
-        return Term(compute=spread, l2=shared, cores=cores, share=1.0)
+        return Term(compute=spread, l2=shared, cores=cores, share=1.0, busiest=1 / cores)
     tiling = tile(product, chip.cube, cores)
     own = tiling.bytes_read / (chip.cube.l2_bytes_per_cycle_per_core.value * chip.clock_mhz.value / 1000)
     return Term(
@@ -42,6 +44,7 @@ def cube_term(op: Op, group: Group, chip: Chip) -> Term:
         l2=max(shared, own),
         cores=tiling.cores,
         share=min(1.0, tiling.tiles / cores),
+        busiest=tiling.share,
     )
 
 
@@ -49,9 +52,14 @@ def vector_term(op: Op, group: Group, chip: Chip) -> Term:
     """Return the vector side: the bytes of the busiest core, times the passes over them."""
     cores = chip.aiv_cores.value
     moved = op.bytes_read + op.bytes_written
-    wanted, load = _rows(op, moved, cores) if group.blocks == "rows" else _blocks(op, moved, cores, chip)
+    if group.blocks == "rows":
+        wanted, load = _rows(op, moved, cores)
+    elif group.blocks == "chip":
+        wanted, load = cores, moved / cores
+    else:
+        wanted, load = _blocks(op, moved, cores, chip)
     passes = group.vector_passes.value if group.vector_passes else 1.0
-    cycles_per_ns = chip.clock_mhz.value / 1000
+    cycles_per_ns = (chip.vector.clock_mhz or chip.clock_mhz).value / 1000
     return Term(
         compute=load * passes / (chip.vector.bytes_per_cycle_per_core.value * cycles_per_ns),
         l2=max(
@@ -78,47 +86,37 @@ def _rows(op: Op, moved: int, cores: int) -> tuple[int, float]:
     return rows, moved * math.ceil(rows / cores) / rows if rows else 0.0
 
 
-def hbm_term(op: Op, group: Group, chip: Chip, efficiency: float) -> float:
-    """Return the time in device memory of what cannot be in the cache: weights, tables, or a working set too large for it."""
+def hbm_term(op: Op, group: Group, chip: Chip, efficiency: float, busiest: float = 0.0) -> tuple[float, float]:
+    """Return the time in device memory, and how much of it would be left at the rate of the whole chip.
+
+    Counted is what cannot be in the cache: weights, tables, or a working set too large for it. `busiest` is the share that one
+    cube core brings in, at no more than its own rate.
+    """
+    cold = cold_bytes(op, group, chip)
+    whole = cold / (chip.hbm.spec_gb_per_s.value * efficiency)
+    own = cold * busiest / (chip.hbm.bytes_per_cycle_per_aic_core.value * chip.clock_mhz.value / 1000)
+    return max(whole, own), whole
+
+
+def cold_bytes(op: Op, group: Group, chip: Chip) -> int:
+    """Return the bytes an operator brings from device memory or writes to it."""
     moved = op.bytes_read + op.bytes_written
     resident = moved <= chip.l2.resident_share.value * chip.l2.size_mib.value * 2**20
     if not resident or group.cold == "all":
-        cold = moved
-    elif group.cold == "weights":
+        return moved
+    if group.cold == "weights":
         left = group.operands[0]
         activation = op.inputs[left].nbytes if left < len(op.inputs) else 0
-        cold = max(0, op.bytes_read - activation)
-    else:
-        cold = 0
-    return cold / (chip.hbm.spec_gb_per_s.value * efficiency)
-
-
-def comm_term(op: Op, group: Group, collective: Collective) -> float:
-    """Return alpha + bytes / rate of a collective."""
-    return collective.alpha_us.value * 1000 + comm_bytes(op, group) / collective.gb_per_s.value
-
-
-def comm_bytes(op: Op, group: Group) -> int:
-    """Return the bytes a collective is priced by: the larger of its two sides on this rank.
-
-    A routed one (dispatch, combine) moves each token once per expert it goes to: tokens x hidden x top-k, where the buffer on
-    the expert side is sized for the worst case and says nothing. One fused with a product moves its activation or its result,
-    never its weights.
-    """
-    if group.comm in ("dispatch", "combine") and len(op.inputs) > 1 and op.outputs and op.inputs[1].shape:
-        return min(op.inputs[0].nbytes, op.outputs[0].nbytes) * op.inputs[1].shape[-1]
-    if group.product is not None and op.inputs and op.outputs:
-        return max(op.inputs[0].nbytes, op.outputs[0].nbytes)
-    inputs = sum(spec.nbytes for spec in op.inputs)
-    outputs = sum(spec.nbytes for spec in op.outputs)
-    return max(inputs, outputs)
+        return max(0, op.bytes_read - activation)
+    return 0
 
 
 def launch_term(unit: Unit, share: float, op: Op, group: Group, chip: Chip) -> float:
     """Return launch and tail of a kernel that uses `share` of the cores of its kind (0 .. 1)."""
     extra = group.extra_launch_us.value if group.extra_launch_us else 0.0
     if unit is Unit.VECTOR:
-        return _launch(chip.launch.aiv, share) + extra * 1000
+        factor = group.launch_factor.value if group.launch_factor else 1.0
+        return _launch(chip.launch.aiv, share) * factor + extra * 1000
     extra += cube_rate(op, group, chip.cube).extra_launch_us.value
     if unit is Unit.MIXED:
         extra += chip.launch.mix_extra_us.value

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from autostream.cost import detect_chip
+from autostream import chips
+from autostream.cost import RooflineModel, detect_chip, load_chip
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, **npu: Any) -> None:
@@ -48,3 +50,36 @@ def test_a_failing_driver_is_no_chip(monkeypatch: pytest.MonkeyPatch) -> None:
     assert detect_chip() is None
     pretend(monkeypatch, device_count=lambda: 1, get_device_name=fail)
     assert detect_chip() is None
+
+
+@pytest.mark.parametrize(
+    ("device", "chip"),
+    [
+        ("Ascend910B2C", "910B2"),
+        ("Ascend910B4-1", "910B4-1"),
+        ("Ascend910_9391", "910_9391"),
+        ("Ascend910_9392", "910_9391"),
+        ("Ascend910_9362", "910_9362"),
+        ("Ascend310P3", "310P3"),
+        ("Ascend950PR_9589", "950PR_9589"),
+    ],
+)
+def test_graphs_are_scheduled_for_the_device_at_hand(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, device: str, chip: str
+) -> None:
+    pretend(monkeypatch, device_count=lambda: 1, get_device_name=lambda index: device)
+    assert chips.cost_model(None).fingerprint() == RooflineModel(load_chip(chip)).fingerprint()
+    assert not caplog.records
+
+
+def test_an_unknown_device_is_told_once_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pretend(monkeypatch, device_count=lambda: 1, get_device_name=lambda index: "Ascend910_9399")
+    with caplog.at_level(logging.WARNING, logger="autostream"):
+        models = [chips.cost_model(None) for _ in range(2)]
+    assert all(model.machine.name == chips.DEFAULT_CHIP for model in models)
+    (record,) = caplog.records
+    text = record.getMessage()
+    assert "'Ascend910_9399'" in text and "--chip" in text and "--from-ini" in text and "did you mean" in text
+    assert chips.cost_model("910_9391").machine.name == "910_9391"

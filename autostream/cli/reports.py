@@ -1,0 +1,115 @@
+"""The commands that read reports: show, diff, explain. They import neither torch nor a solver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autostream.cli.commands import Json, Verbose, _begin, app
+from autostream.errors import InputError
+
+if TYPE_CHECKING:
+    from autostream.report import Document
+
+Folder = Annotated[Path, typer.Argument(metavar="REPORT", help="A folder that autostream wrote, or its report.json.")]
+
+
+def read(path: Path) -> Document:
+    """Return the report in a folder or file.
+
+    Raises:
+        InputError: it is not there, cannot be read, or is no report.
+    """
+    from autostream.report import Document
+    from autostream.report.files import REPORT
+
+    file = path / REPORT if path.is_dir() else path
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: not a text file; a report is the {REPORT} in a folder that autostream wrote") from error
+    except OSError as error:
+        raise InputError(
+            f"cannot read {file}: {error.strerror or error}; give a folder that autostream wrote, or its {REPORT}"
+        ) from error
+    return Document.from_json(text, where=str(file))
+
+
+@app.command()
+def show(
+    context: typer.Context,
+    report: Folder,
+    html: Annotated[Path | None, typer.Option(help="Write the report as a page into this file.")] = None,
+    csv: Annotated[Path | None, typer.Option(help="Write the operators as CSV into this file.")] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Write the timelines for Perfetto or MindStudio Insight into this file.")
+    ] = None,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Show a report again, or write it in another form."""
+    session = _begin(context, verbose)
+    document = read(report)
+    from autostream.report import table, terminal
+    from autostream.report import trace as timelines
+    from autostream.report.files import write
+    from autostream.report.html import page
+
+    forms = ((html, page), (csv, table.table), (trace, timelines.trace))
+    written = [write(path, form(document)) for path, form in forms if path is not None]
+    if json:
+        session.print_text(document.to_json())
+    elif not written:
+        terminal.render(document, session.console())
+    for path in written:
+        session.tell(f"written to {path}")
+
+
+@app.command()
+def diff(
+    context: typer.Context,
+    first: Folder,
+    second: Folder,
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Compare two reports: decision, times, where operators run, what they cost, what the numbers rest on."""
+    session = _begin(context, verbose)
+    old, new = read(first), read(second)
+    from autostream.report import diff as comparison
+
+    difference = comparison.diff(old, new)
+    if json:
+        session.print_text(difference.to_json())
+    else:
+        comparison.render(difference, session.console(), first=str(first), second=str(second))
+
+
+@app.command()
+def explain(
+    context: typer.Context,
+    report: Folder,
+    operator: Annotated[str, typer.Argument(metavar="OP", help="Name of an operator, or a part of it that is clear.")],
+    json: Json = False,
+    verbose: Verbose = False,
+) -> None:
+    """Explain one operator: why it is where it is, what it waits for, its slack, what runs beside it."""
+    session = _begin(context, verbose)
+    document = read(report)
+    from autostream.report.explain import explain as explained
+
+    found = explained(document, operator)
+    if json:
+        session.print_json(found.model_dump(mode="json"))
+        return
+    from rich.table import Table
+    from rich.text import Text
+
+    console = session.console()
+    console.print(Text(f"{found.name}  {found.target}", style="bold"))
+    table = Table(show_header=False, box=None, padding=(0, 2, 0, 0))
+    for title, text in found.facts:
+        table.add_row(Text(title, style="bold"), Text(text))
+    console.print(table)

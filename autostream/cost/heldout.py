@@ -1,0 +1,114 @@
+"""Kernels of profiles as rows that prices are compared with: halves to learn from and to predict, errors by class."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import random
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autostream.cost.factors import load_factors
+from autostream.cost.model import Cost, CostModel
+from autostream.cost.signature import Signature, kernel_op, kernel_signature
+from autostream.graph.model import Op, Unit
+from autostream.profiles.model import Kernel
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A kernel and the operator that would have launched it."""
+
+    kernel: Kernel
+    op: Op
+    signature: Signature
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errors:
+    """abs(predicted / measured - 1) over some rows."""
+
+    rows: int
+    signatures: int
+    median: float
+    p75: float
+    p90: float
+
+
+def rows_of(kernels: Iterable[Kernel]) -> list[Row]:
+    """Return a row for each kernel that took time and has an operator."""
+    rows: list[Row] = []
+    for kernel in kernels:
+        op, key = kernel_op(kernel), kernel_signature(kernel)
+        if kernel.duration and op is not None and key is not None:
+            rows.append(Row(kernel=kernel, op=op, signature=key))
+    return rows
+
+
+def band(op: Op) -> str:
+    """Return the class whose error band an operator shares."""
+    group = load_factors().find(op.target)
+    if group is not None:
+        return group.band
+    return {Unit.CUBE: "matmul", Unit.VECTOR: "vector", Unit.MIXED: "unknown"}.get(op.unit, "unknown")
+
+
+def split_by_signature(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return two halves of the signatures; the same shapes are never on both sides. Depends on the signatures alone."""
+    halves: tuple[list[Row], list[Row]] = ([], [])
+    for row in rows:
+        halves[_side(row.signature)].append(row)
+    return halves
+
+
+def split_rows(rows: Sequence[Row], seed: int = _SEED) -> tuple[list[Row], list[Row]]:
+    """Return two random halves of the rows, in order: one step to learn from and the next one to predict."""
+    places = list(range(len(rows)))
+    random.Random(seed).shuffle(places)
+    first = sorted(places[: len(places) // 2])
+    second = sorted(places[len(places) // 2 :])
+    return [rows[place] for place in first], [rows[place] for place in second]
+
+
+def priced(model: CostModel, rows: Iterable[Row]) -> list[tuple[Row, Cost]]:
+    """Return each row with the model's price."""
+    known: dict[int, Cost] = {}  # kernels that repeat share one operator
+    pairs: list[tuple[Row, Cost]] = []
+    for row in rows:
+        if id(row.op) not in known:
+            known[id(row.op)] = model.estimate(row.op)
+        pairs.append((row, known[id(row.op)]))
+    return pairs
+
+
+def errors(prices: Iterable[tuple[Row, Cost]]) -> dict[str, Errors]:
+    """Return the errors of priced rows by class."""
+    found: dict[str, list[float]] = defaultdict(list)
+    kinds: dict[str, set[Signature]] = defaultdict(set)
+    for row, cost in prices:
+        found[band(row.op)].append(abs(cost.duration / row.kernel.duration - 1))
+        kinds[band(row.op)].add(row.signature)
+    return {
+        name: Errors(
+            rows=len(values),
+            signatures=len(kinds[name]),
+            median=round(statistics.median(values), 6),
+            p75=round(quantile(values, 0.75), 6),
+            p90=round(quantile(values, 0.9), 6),
+        )
+        for name, values in sorted(found.items())
+    }
+
+
+def quantile(values: Iterable[float], share: float) -> float:
+    """Return the smallest value that at least this share of the values do not exceed."""
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)]
+
+
+def _side(key: Signature) -> int:
+    return hashlib.sha256(repr(key).encode()).digest()[0] % 2

@@ -1,0 +1,72 @@
+"""What other options would have given: the same graph planned again under each, proved on the FX graph and simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from torch import fx
+
+from autostream.cost.model import CostModel
+from autostream.options import Options
+from autostream.pipeline import plan
+from autostream.report.schema import WhatIfRow
+from autostream.rewrite.dialect import Dialect
+
+#: Numbers of side streams that are tried.
+SIDE_STREAMS = (1, 2, 3, 4)
+#: Switches that are tried beside the options that were given, and how a report calls them.
+_SWITCHES = {
+    "same_unit_overlap": "kernels of one kind at once",
+    "side_collectives": "collectives on side streams",
+}
+
+
+def variants(options: Options) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what is tried: a label, and the options that differ from those given."""
+    for count in SIDE_STREAMS:
+        yield f"{count} side stream{'s' if count > 1 else ''}", {"side_streams": count}
+    for name, label in _SWITCHES.items():
+        on = not getattr(options, name)
+        yield label if on else f"without {label}", {name: on}
+
+
+def what_if(
+    graph_module: fx.GraphModule,
+    *,
+    model: CostModel,
+    options: Options,
+    dialect: Dialect,
+    tell: Callable[[str], None] = lambda _: None,
+) -> tuple[WhatIfRow, ...]:
+    """Plan the graph under every variant of the options; nothing is converted and `graph_module` is not changed.
+
+    Args:
+        graph_module: ATen graph; every node's ``meta["val"]`` tells its shape.
+        model: prices operators.
+        options: what the variants differ from.
+        dialect: vocabulary of the backend.
+        tell: called with the label of each variant before it is planned.
+    """
+    rows = []
+    for label, changed in variants(options):
+        tell(label)
+        outcome = plan(graph_module, model=model, options=options.model_copy(update=changed), dialect=dialect)
+        rows.append(row(label, changed, outcome.verdict))
+    return tuple(rows)
+
+
+def row(label: str, changed: Mapping[str, Any], verdict: Any) -> WhatIfRow:
+    """Return what one variant gave."""
+    return WhatIfRow(
+        label=label,
+        changed=dict(changed),
+        accepted=verdict.accepted,
+        code=verdict.code,
+        serial_ns=verdict.serial_ns,
+        scheduled_ns=verdict.scheduled_ns,
+        gain=round(verdict.gain, 6),
+        gain_low=round(verdict.gain_low, 6),
+        side_streams=verdict.side_streams,
+        cross_edges=verdict.cross_edges,
+    )

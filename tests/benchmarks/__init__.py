@@ -1,0 +1,1 @@
+"""Benchmarks: scripts that print a table, or JSON with ``--json``."""

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autostream.cli import BAD_INPUT, main
+from autostream.report import Document, save
+from tests.report import samples
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save(samples.document(), tmp_path / "run", graph_before="", graph_after="")
+    return tmp_path / "run"
+
+
+def test_show_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(folder)]) == 0
+    assert capfd.readouterr().out.startswith("ACCEPTED: 400.0 us -> 220.0 us simulated")
+    assert main(["show", str(folder / "report.json"), "--json"]) == 0
+    assert Document.from_json(capfd.readouterr().out) == samples.document()
+
+
+def test_show_in_other_forms(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    forms = {"html": tmp_path / "a.html", "csv": tmp_path / "a.csv", "trace": tmp_path / "a.json"}
+    arguments = [part for name, path in forms.items() for part in (f"--{name}", str(path))]
+    assert main(["show", str(folder), *arguments]) == 0
+    assert forms["html"].read_text() == (folder / "report.html").read_text()
+    assert forms["csv"].read_text() == (folder / "ops.csv").read_text()
+    assert forms["trace"].read_text() == (folder / "trace_view.json").read_text()
+    assert capfd.readouterr().out == ""
+
+
+def test_diff(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    other = samples.document(verdict=samples.declined(), after=None, program=None)
+    save(other, tmp_path / "other", graph_before="", graph_after="")
+    assert main(["diff", str(tmp_path / "other"), str(folder)]) == 0
+    assert "declined -> accepted" in capfd.readouterr().out
+    assert main(["diff", str(folder), str(folder), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["moved"] == []
+
+
+def test_explain(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(folder), "exp"]) == 0
+    assert "stream 'autostream_1'" in capfd.readouterr().out
+    assert main(["explain", str(folder), "exp", "--json"]) == 0
+    assert json.loads(capfd.readouterr().out)["name"] == "exp"
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (None, "cannot read"),
+        (b"\xff\xfe\x00", "not a text file"),
+        (b"{", "not a JSON file"),
+        (b"{}", "not an autostream report"),
+        (b'{"format": "autostream-report", "schema_version": 99}', "schema version 99"),
+    ],
+)
+def test_what_is_no_report(content: bytes | None, told: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "report.json"
+    if content is not None:
+        path.write_bytes(content)
+    for command in (["show"], ["explain"], ["diff"]):
+        arguments = {"show": [str(path)], "explain": [str(path), "x"], "diff": [str(path), str(path)]}[command[0]]
+        assert main([*command, *arguments]) == BAD_INPUT
+        err = capfd.readouterr().err
+        assert told in err and "Traceback" not in err
+
+
+def test_reading_a_report_needs_no_torch(folder: Path) -> None:
+    code = f"import sys; from autostream.cli import main; main(['show', {str(folder)!r}]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
