@@ -11,7 +11,8 @@ from collections.abc import Sequence
 
 import typer
 
-from autostream.cli.commands import app
+from autostream.cli import checking, planning, pricing, reports  # noqa: F401 - each registers its commands
+from autostream.cli.app import app
 from autostream.cli.session import Session
 from autostream.errors import AutostreamError
 from autostream.offline import prepare_environment

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autostream.cli.commands import Json, Verbose, _begin, app
+from autostream.cli.app import Json, Verbose, app, begin
 from autostream.errors import InputError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def show(
     verbose: Verbose = False,
 ) -> None:
     """Show a report again, or write it in another form."""
-    session = _begin(context, verbose)
+    session = begin(context, verbose)
     document = read(report)
     from autostream.report import table, terminal
     from autostream.report import trace as timelines
@@ -76,7 +76,7 @@ def diff(
     verbose: Verbose = False,
 ) -> None:
     """Compare two reports: decision, times, where operators run, what they cost, what the numbers rest on."""
-    session = _begin(context, verbose)
+    session = begin(context, verbose)
     old, new = read(first), read(second)
     from autostream.report import diff as comparison
 
@@ -96,7 +96,7 @@ def explain(
     verbose: Verbose = False,
 ) -> None:
     """Explain one operator: why it is where it is, what it waits for, its slack, what runs beside it."""
-    session = _begin(context, verbose)
+    session = begin(context, verbose)
     document = read(report)
     from autostream.report.explain import explain as explained
 

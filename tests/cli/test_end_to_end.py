@@ -119,7 +119,9 @@ def test_demo_without_torch_npu(here: Path, capfd: pytest.CaptureFixture[str], m
     document = Document.from_json(out)
     assert all(row.target.startswith("aten.") for row in document.ops)
     assert "no Ascend IR is made: torch_npu is not installed; install it with: pip install x" in err
-    assert sorted(path.name for path in (here / "demo").iterdir()) == ["graph_after.txt", "graph_before.txt", "report.json"]
+    assert sorted(path.name for path in (here / "demo").iterdir()) == [
+        "graph_after.txt", "graph_before.txt", "ops.csv", "report.html", "report.json", "trace_view.json",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["schedule"], "Missing argument 'TARGET'"),
         (["schedule", "models:pair", "--chpi", "910B2"], "No such option: --chpi.*--chip"),
         (["schedule", "models:pair", "--chip", "910B9"], "unknown chip '910B9'.*910B"),
-        (["schedule", "models:pair", "--option", "side_streams"], "write it as KEY=VALUE; keys: label_prefix"),
+        (["schedule", "models:pair", "--option", "side_streams"], "write it as KEY=VALUE; keys: .*label_prefix"),
         (["schedule", "models:pair", "--option", "side_stream=1"], "unknown option 'side_stream' .did you mean 'side_streams'"),
         (["schedule", "models:pair", "--option", "side_streams=two"], "option 'side_streams' = 'two': .*valid integer"),
         (["schedule", "models:pair", "--option", "side_streams=99"], "option 'side_streams' = '99': .*less than or equal to 8"),
@@ -82,6 +82,14 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["schedule", "dump.pbtxt"], "can only be checked"),
         (["schedule", "broken.pt2"], "broken.pt2"),
         (["check", "broken.pbtxt"], "broken.pbtxt"),
+        (["check", "gone.py"], "'gone.py': no such file"),
+        (["check", "models.py:pairs"], "has no 'pairs' .did you mean 'pair'"),
+        (["check", "models:pair", "--chip", "910B9"], "unknown chip '910B9'"),
+        (["check", "models:pair", "--semantics", "cuda"], "unknown semantics 'cuda'; allowed: auto, ge, capture"),
+        (["check", "models:pair", "--suppress", "gone.yaml"], "cannot read the suppressions 'gone.yaml'"),
+        (["check", "models:pair", "--suppress", "bad.yaml"], r"bad.yaml:2: entry 1: unknown key 'why'"),
+        (["check", "models:pair", "--write-suppressions", "bad.yaml"], "the file is there; name a new one"),
+        (["check", "models:pair", "--write-suppressions", "models.py/x.yaml"], "cannot write"),
         (["lower", "models"], "not a target"),
         (["demo", "--batch", "0"], "Invalid value for '--batch'"),
         (["demo", "--chip", "nvidia"], "unknown chip 'nvidia'"),
@@ -92,6 +100,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
 def test_bad_input(arguments: list[str], message: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "broken.pt2").write_text("not a zip archive")
     (folder / "broken.pbtxt").write_text("op { name: ")
+    (folder / "bad.yaml").write_text("- kind: race\n  why: because\n")
     assert main(arguments) == 2
     out, err = capfd.readouterr()
     assert out == ""
@@ -136,11 +145,11 @@ def inspection(*findings: Finding) -> object:
 
 
 def test_check_fails_on_errors_alone(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(api, "inspect", lambda *_: inspection(samples.finding(Severity.WARNING)))
+    monkeypatch.setattr(api, "inspect", lambda *_, **__: inspection(samples.finding(Severity.WARNING)))
     assert main(["check", "models:pair"]) == 0
     assert capsys.readouterr().out.startswith("OK: 0 errors, 1 other finding in models:pair")
 
-    monkeypatch.setattr(api, "inspect", lambda *_: inspection(samples.finding()))
+    monkeypatch.setattr(api, "inspect", lambda *_, **__: inspection(samples.finding()))
     assert main(["check", "models:pair"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("FAILED: 1 error, 0 other findings in models:pair")
@@ -148,7 +157,7 @@ def test_check_fails_on_errors_alone(capsys: pytest.CaptureFixture[str], monkeyp
 
     assert main(["check", "models:pair", "--json"]) == 1
     data = json.loads(capsys.readouterr().out)
-    assert data["errors"] == 1
+    assert (data["schema"], data["ok"], data["errors"], data["warnings"]) == ("autostream.check/1", False, 1, 0)
     assert data["findings"][0]["kind"] == "race" and data["findings"][0]["severity"] == "error"
     assert data["levels"] == {"ascend_ir": {"streams": {"default": 1}, "cross_edges": 0, "control_edges": 0}}
 
