@@ -1,19 +1,23 @@
 """Where and when each operator runs: the problem, bounds on its answer, and the ways to solve it."""
 
-from autostream.scheduling.bounds import critical_path, lower_bound
+from autostream.scheduling.bounds import Bound, explained_bound, lower_bound
 from autostream.scheduling.build import build_problem
 from autostream.scheduling.feasibility import check
-from autostream.scheduling.problem import HCCL, MAIN, Mode, Placement, Precedence, Problem, Schedule, Strategy, Task
+from autostream.scheduling.paths import critical_path
+from autostream.scheduling.problem import HCCL, MAIN, Mode, Placement, Precedence, Problem, Region, Schedule, Strategy, Task
+from autostream.scheduling.regions import without
 from autostream.scheduling.replay import decode
 from autostream.scheduling.strategies import strategy
 
 __all__ = [
     "HCCL",
     "MAIN",
+    "Bound",
     "Mode",
     "Placement",
     "Precedence",
     "Problem",
+    "Region",
     "Schedule",
     "Strategy",
     "Task",
@@ -21,6 +25,8 @@ __all__ = [
     "check",
     "critical_path",
     "decode",
+    "explained_bound",
     "lower_bound",
     "strategy",
+    "without",
 ]

@@ -2,82 +2,91 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from typing import NamedTuple
 
+from autostream.scheduling.division import Segment, divide
 from autostream.scheduling.instance import Instance
+from autostream.scheduling.paths import heads, tails
 from autostream.scheduling.problem import Problem
+
+_KINDS = ("cube cores", "vector cores", "hbm", "comm")
+
+
+class Bound(NamedTuple):
+    """A time, ns, and what it rests on.
+
+    That is ``"critical path"``, ``"cube cores"``, ``"vector cores"``, ``"hbm"``, ``"comm"`` or ``"streams"``.
+    """
+
+    time: int
+    by: str
 
 
 def lower_bound(problem: Problem) -> int:
-    """Return the largest of these, ns: the critical path, the work of each resource, and the work of each (set of) streams.
+    """Return what no schedule of the problem can beat, ns; see `explained_bound`."""
+    return explained_bound(problem).time
+
+
+def explained_bound(problem: Problem) -> Bound:
+    """Return the largest of these: the critical path, the work of each resource, and the work of each (set of) streams.
 
     Work that must share something cannot begin before the earliest head of its tasks, and the shortest tail is still to come
-    when it ends. A sync is charged only where no choice of streams avoids it.
+    when it ends. A sync is charged only where no choice of streams avoids it. Tasks that all others wait for, or that wait for
+    all others, divide the program; the bounds of the parts add up. What was set aside for the division only adds work.
     """
-    return bound(Instance.of(problem))
-
-
-def critical_path(problem: Problem) -> tuple[str, ...]:
-    """Return the names of a longest chain of tasks; of equally long chains, the first in program order."""
     instance = Instance.of(problem)
-    tail = tails(instance)
-    lengths = [instance.shortest(task) + tail[task] for task in range(len(instance))]
-    path: list[int] = []
-    candidates: Sequence[int] = [task for task in range(len(instance)) if not instance.before[task]]
-    while candidates:
-        previous = path[-1] if path else None
-        path.append(max(candidates, key=lambda task: (_arrival(instance, previous, task) + lengths[task], -task)))
-        candidates = instance.after[path[-1]]
-    return tuple(instance.names[task] for task in path)
+    return whole_bound(instance, divide(instance).segments)
 
 
-def heads(instance: Instance) -> list[int]:
-    """Earliest start of each task when the machine is unlimited."""
-    head = [0] * len(instance)
-    for after, befores in enumerate(instance.before):
-        for before in befores:
-            head[after] = max(head[after], head[before] + instance.shortest(before) + instance.sure_lag(before, after))
-    return head
-
-
-def tails(instance: Instance) -> list[int]:
-    """Shortest time from the end of each task to the end of the program when the machine is unlimited."""
-    tail = [0] * len(instance)
-    for before in reversed(range(len(instance))):
-        for after in instance.after[before]:
-            tail[before] = max(tail[before], instance.sure_lag(before, after) + instance.shortest(after) + tail[after])
-    return tail
+def whole_bound(instance: Instance, segments: tuple[Segment, ...]) -> Bound:
+    """The bound of an instance that is divided into the given segments."""
+    known: dict[object, Bound] = {}
+    shares: dict[str, int] = {}
+    for segment in segments:
+        part = segment.part(instance)
+        key = part.form()
+        if key not in known:
+            known[key] = best_bound(part)
+        found = known[key]
+        shares[found.by] = shares.get(found.by, 0) + found.time - segment.overlap(instance)
+    undivided = best_bound(instance)
+    total = sum(shares.values())
+    return Bound(total, max(shares, key=lambda by: shares[by])) if total > undivided.time else undivided
 
 
 def bound(instance: Instance) -> int:
-    """`lower_bound` of a numbered problem."""
+    """The bound of an undivided instance."""
+    return best_bound(instance).time
+
+
+def best_bound(instance: Instance) -> Bound:
+    """The bound of an undivided instance and what it rests on."""
     tasks = range(len(instance))
     head, tail = heads(instance), tails(instance)
-    best = max((head[task] + instance.shortest(task) + tail[task] for task in tasks), default=0)
-    for work, capacity in _loads(instance):
+    best = Bound(max((head[task] + instance.shortest(task) + tail[task] for task in tasks), default=0), "critical path")
+    for by, work, capacity in _loads(instance):
         busy = [task for task in tasks if work[task]]
         if busy:
             time = -(-sum(work) // capacity)
-            best = max(best, min(head[task] for task in busy) + time + min(tail[task] for task in busy))
+            found = min(head[task] for task in busy) + time + min(tail[task] for task in busy)
+            best = max(best, Bound(found, by), key=lambda one: one.time)
     return best
 
 
-def _loads(instance: Instance) -> Iterator[tuple[list[int], int]]:
-    """For each thing that is shared: the work each task brings (time x share held), and the capacity."""
+def _loads(instance: Instance) -> Iterator[tuple[str, list[int], int]]:
+    """For each thing that is shared: its name, the work each task brings (time x share held), and the capacity."""
     for kind, capacity in enumerate(instance.capacity):
         if capacity:
             held = [[(mode.duration, mode.demand[kind]) for mode in modes] for modes in instance.modes]
-            yield [min(duration * demand for duration, demand in modes) for modes in held], capacity
+            yield _KINDS[kind], [min(duration * demand for duration, demand in modes) for modes in held], capacity
             # Tasks that hold more than half exclude each other whatever they leave over; two exact halves fit.
-            yield [min(duration * _halves(demand, capacity) for duration, demand in modes) for modes in held], 2
+            yield _KINDS[kind], [min(duration * _halves(demand, capacity) for duration, demand in modes) for modes in held], 2
     for streams in dict.fromkeys(instance.allowed):
         bound_to = [set(instance.allowed[unit]) <= set(streams) for unit in instance.unit]
-        yield [instance.shortest(task) if inside else 0 for task, inside in enumerate(bound_to)], len(streams)
+        work = [instance.shortest(task) if inside else 0 for task, inside in enumerate(bound_to)]
+        yield "streams", work, len(streams)
 
 
 def _halves(demand: int, capacity: int) -> int:
     return 2 if 2 * demand > capacity else 1 if 2 * demand == capacity else 0
-
-
-def _arrival(instance: Instance, previous: int | None, task: int) -> int:
-    return 0 if previous is None else instance.sure_lag(previous, task)

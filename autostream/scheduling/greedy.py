@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autostream.scheduling.bounds import bound
+from autostream.scheduling.bounds import lower_bound
 from autostream.scheduling.improve import improve
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import Problem, Schedule
@@ -26,23 +27,26 @@ class Greedy:
         instance = Instance.of(problem)
         plan = greedy(instance)
         return plan.renamed(instance).schedule(
-            instance, strategy="greedy", bound=bound(instance), optimal=False, seconds=time.perf_counter() - began
+            instance, strategy="greedy", bound=lower_bound(problem), optimal=False, seconds=time.perf_counter() - began
         )
 
 
 def greedy(instance: Instance) -> Plan:
     """The plan behind `Greedy`."""
     baseline = serial(instance)
-    plan = _justified(instance, list_schedule(instance, _by_rank(instance)))
+    order = _by_rank(instance)
+    # The price decides ties against needless crossings; which of the two is better is not known beforehand.
+    plans = [_justified(instance, list_schedule(instance, order, price=price), price) for price in (0, instance.sync)]
+    plan = min(plans, key=lambda candidate: candidate.rank)
     if plan.rank < baseline.rank:
         plan = improve(instance, plan)
     return min(baseline, plan, key=lambda candidate: candidate.rank)
 
 
-def there_and_back(instance: Instance, backwards: Instance, plan: Plan) -> Plan:
+def there_and_back(instance: Instance, backwards: Instance, plan: Plan, price: int = 0) -> Plan:
     """Schedule backwards in order of the ends, then forwards in order of the starts that this gives."""
-    late = list_schedule(backwards, sorted(range(len(instance)), key=lambda task: (-plan.end[task], -task)))
-    return list_schedule(instance, sorted(range(len(instance)), key=lambda task: (-late.end[task], task)))
+    late = list_schedule(backwards, sorted(range(len(instance)), key=lambda task: (-plan.end[task], -task)), price=price)
+    return list_schedule(instance, sorted(range(len(instance)), key=lambda task: (-late.end[task], task)), price=price)
 
 
 def _by_rank(instance: Instance) -> list[int]:
@@ -51,12 +55,12 @@ def _by_rank(instance: Instance) -> list[int]:
     return sorted(range(len(instance)), key=lambda task: (-rank[task], task))
 
 
-def _justified(instance: Instance, plan: Plan) -> Plan:
+def _justified(instance: Instance, plan: Plan, price: int) -> Plan:
     """Schedule backwards and forwards as long as that helps: it closes gaps that ranks do not see."""
     backwards = instance.reversed()
     best = plan
     for _ in range(_ROUNDS):
-        early = there_and_back(instance, backwards, best)
+        early = there_and_back(instance, backwards, best, price)
         if early.rank >= best.rank:
             break
         best = early
@@ -89,15 +93,27 @@ class _State:
     end: list[int] = field(default_factory=list)
 
 
-def list_schedule(instance: Instance, order: list[int]) -> Plan:
-    """Place the tasks in the given topological order, each where it finishes first, gaps included."""
+def list_schedule(
+    instance: Instance, order: Sequence[int], *, price: int = 0, given: Mapping[int, tuple[int, int]] | None = None
+) -> Plan:
+    """Place the tasks in the given topological order, each where it finishes first, gaps included.
+
+    Args:
+        instance: what to schedule.
+        order: every task once.
+        price: ns of delay that one precedence across streams is worth.
+        given: the stream and the mode of tasks for which they are decided.
+    """
     count = len(instance)
-    state = _State(instance, Profile(instance.capacity), [Lane() for _ in instance.streams], *([0] * count for _ in range(4)))
+    state = _State(instance, Profile(instance.packing), [Lane() for _ in instance.streams], *([0] * count for _ in range(4)))
     home: dict[int, int] = {}
     for task in order:
         unit = instance.unit[task]
-        streams = (home[unit],) if unit in home else _candidates(state, instance.allowed[unit])
-        stream = _place(state, task, streams)
+        if given is not None and task in given:
+            stream = _place(state, task, given[task][:1], given[task][1:], price)
+        else:
+            streams = (home[unit],) if unit in home else _candidates(state, instance.allowed[unit])
+            stream = _place(state, task, streams, range(len(instance.modes[task])), price)
         home.setdefault(unit, stream)
     start = state.start
     place = {task: number for number, task in enumerate(order)}
@@ -110,8 +126,8 @@ def _candidates(state: _State, allowed: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(stream for stream in allowed if stream not in fresh[1:])
 
 
-def _place(state: _State, task: int, streams: tuple[int, ...]) -> int:
-    """Put one task where it finishes first.
+def _place(state: _State, task: int, streams: Sequence[int], modes: Sequence[int], price: int) -> int:
+    """Put one task where it finishes first, each precedence across streams counted as a delay of `price`.
 
     Ties go to the stream of the predecessor that ends last, then to MAIN. A fresh side stream must win by more than a sync:
     the tasks that follow will have to come back.
@@ -122,24 +138,27 @@ def _place(state: _State, task: int, streams: tuple[int, ...]) -> int:
     best: tuple[tuple[int, bool, int, int], int] | None = None
     for stream in streams:
         ready = 0
-        for before in instance.before[task]:
-            ready = max(ready, state.end[before] + (instance.sync if state.stream[before] != stream else 0))
         handicap = instance.sync if stream and len(streams) > 1 and not state.lanes[stream].used else 0
-        for mode, (duration, demand) in enumerate(instance.modes[task]):
+        for before in instance.before[task]:
+            crosses = state.stream[before] != stream
+            ready = max(ready, state.end[before] + (instance.sync if crosses else 0))
+            handicap += price if crosses else 0
+        for mode in modes:
+            duration, demand = instance.work[task][mode]
             start = _earliest(state.profile, state.lanes[stream], ready, duration, demand)
             key = (start + duration + handicap, stream != favourite, stream, mode)
             if best is None or key < best[0]:
                 best = key, start
     assert best is not None, "every unit has at least one stream and one mode"
     (_, _, stream, mode), start = best
-    duration, demand = instance.modes[task][mode]
+    duration, demand = instance.work[task][mode]
     state.stream[task], state.mode[task], state.start[task], state.end[task] = stream, mode, start, start + duration
     state.lanes[stream].hold(start, start + duration)
     state.profile.hold(start, start + duration, demand)
     return stream
 
 
-def _earliest(profile: Profile, lane: Lane, ready: int, duration: int, demand: tuple[int, int, int, int]) -> int:
+def _earliest(profile: Profile, lane: Lane, ready: int, duration: int, demand: int) -> int:
     """First time from `ready` on at which both the stream is idle and the machine has room."""
     while True:
         idle = lane.earliest(ready, duration)

@@ -7,20 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from autostream.errors import InputError, nearest
 from autostream.scheduling.problem import MAIN, Mode, Problem, Task
-
-#: What a task holds while it runs: (aic, aiv, hbm, comm).
-Demand = tuple[int, int, int, int]
-
-
-class NumberedMode(NamedTuple):
-    """A mode whose demand is clipped to what the machine has."""
-
-    duration: int
-    demand: Demand
+from autostream.scheduling.resources import Demand, NumberedMode, Packing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +19,13 @@ class Instance:
 
     names: tuple[str, ...]
     streams: tuple[str, ...]
+    #: What the machine has: aic, aiv, hbm, comm.
     capacity: Demand
     sync: int
     modes: tuple[tuple[NumberedMode, ...], ...]
+    #: The same as (duration, packed demand), and how demands are packed.
+    work: tuple[tuple[tuple[int, int], ...], ...]
+    packing: Packing
     #: Predecessors and successors of each task.
     before: tuple[tuple[int, ...], ...]
     after: tuple[tuple[int, ...], ...]
@@ -39,6 +33,8 @@ class Instance:
     unit: tuple[int, ...]
     members: tuple[tuple[int, ...], ...]
     allowed: tuple[tuple[int, ...], ...]
+    #: The streams that tasks which are not fixed may run on.
+    open: tuple[int, ...]
 
     @classmethod
     def of(cls, problem: Problem) -> Instance:
@@ -57,6 +53,8 @@ class Instance:
         capacity = (problem.aic, problem.aiv, problem.hbm, 1)
         before, after = _neighbours(problem, position)
         unit, members = _units(problem)
+        packing = Packing(capacity)
+        modes = tuple(_modes(task, capacity) for task in problem.tasks)
         stream_number = {name: number for number, name in enumerate(problem.streams)}
         open_streams = tuple(stream_number[name] for name in problem.open_streams)
         return cls(
@@ -64,16 +62,23 @@ class Instance:
             streams=problem.streams,
             capacity=capacity,
             sync=problem.sync,
-            modes=tuple(_modes(task, capacity) for task in problem.tasks),
+            modes=modes,
+            work=tuple(tuple((mode.duration, packing.pack(mode.demand)) for mode in row) for row in modes),
+            packing=packing,
             before=before,
             after=after,
             unit=unit,
             members=members,
+            open=open_streams,
             allowed=tuple(_allowed([problem.tasks[t] for t in tasks], stream_number, open_streams) for tasks in members),
         )
 
     def __len__(self) -> int:
         return len(self.names)
+
+    def form(self) -> tuple[object, ...]:
+        """What the answers depend on: instances of one form have the same schedules, task by task."""
+        return self.streams, self.capacity, self.sync, self.modes, self.before, self.unit, self.allowed
 
     def reversed(self) -> Instance:
         """The same instance with time running backwards."""
@@ -107,8 +112,7 @@ def _modes(task: Task, capacity: Demand) -> tuple[NumberedMode, ...]:
 
 def clip(mode: Mode, capacity: Demand) -> Demand:
     """A task that asks for more than the machine has gets all of it."""
-    aic, aiv, hbm, comm = capacity
-    return min(mode.aic, aic), min(mode.aiv, aiv), min(mode.hbm, hbm), min(mode.comm, comm)
+    return tuple(map(min, (mode.aic, mode.aiv, mode.hbm, mode.comm), capacity))
 
 
 def _neighbours(problem: Problem, position: Mapping[str, int]) -> tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]]:

@@ -78,6 +78,33 @@ class Placement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Region:
+    """A part of the program that was solved alone: what it would take on the default streams, and what it takes now."""
+
+    number: int
+    #: For people: the first and the last task, or what was set aside.
+    name: str
+    #: In program order. Tasks that everything else waits for belong to no region.
+    tasks: tuple[str, ...]
+    serial: int
+    makespan: int
+    #: What no schedule of the region can beat.
+    lower_bound: int
+    #: ``"optimal"``, ``"feasible"``, or ``"serial"`` where what may be moved shares one stream.
+    status: str
+    #: Side streams that its tasks are on, and precedences that change streams.
+    side_streams: tuple[str, ...] = ()
+    crossings: int = 0
+    #: Why it is not better, one sentence.
+    reason: str = ""
+
+    @property
+    def gain(self) -> int:
+        """Time saved, ns."""
+        return self.serial - self.makespan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
     """A wish: placements ordered by (start, program order). `seconds` is informative and takes no part in equality."""
 
@@ -87,6 +114,10 @@ class Schedule:
     status: str
     makespan: int
     lower_bound: int
+    #: The parts that were solved alone, in program order; empty if the strategy does not divide.
+    regions: tuple[Region, ...] = ()
+    #: What the lower bound rests on: see `autostream.scheduling.bounds.Bound`.
+    bound_by: str = ""
     seconds: float = field(default=0.0, compare=False)
 
     def streams(self) -> Mapping[str, tuple[Placement, ...]]:

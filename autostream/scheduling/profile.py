@@ -1,33 +1,30 @@
-"""What is free when: the cores and bandwidth of the machine, and the gaps of one stream."""
+"""What is free when: the resources of the machine, and the gaps of one stream."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 
-from autostream.scheduling.instance import Demand
-
-_NOTHING: Demand = (0, 0, 0, 0)
+from autostream.scheduling.resources import Packing
 
 
 class Profile:
     """Free resources over time, as a step function: `_free[i]` holds from `_times[i]` to `_times[i + 1]`, the last for ever."""
 
-    def __init__(self, capacity: Demand) -> None:
+    def __init__(self, packing: Packing) -> None:
+        self._guards = packing.guards
         self._times = [0]
-        self._free = [capacity]
+        self._free = [packing.free]
 
-    def earliest(self, ready: int, duration: int, demand: Demand) -> int:
-        """First time from `ready` on at which `demand` (within the capacity) is free for `duration`."""
-        if demand == _NOTHING:
+    def earliest(self, ready: int, duration: int, demand: int) -> int:
+        """First time from `ready` on at which the packed `demand` (within the capacity) is free for `duration`."""
+        if not demand:
             return ready
-        times, free = self._times, self._free
-        aic, aiv, hbm, comm = demand
+        times, free, guards = self._times, self._free, self._guards
         step = bisect_right(times, ready) - 1
         last = len(times) - 1
         start = ready
         while True:
-            free_aic, free_aiv, free_hbm, free_comm = free[step]
-            if aic > free_aic or aiv > free_aiv or hbm > free_hbm or comm > free_comm:
+            if (free[step] - demand) & guards != guards:
                 # The last step is the empty machine, where everything fits: there is always a next one here.
                 step += 1
                 start = times[step]
@@ -36,16 +33,14 @@ class Profile:
             else:
                 step += 1
 
-    def hold(self, start: int, end: int, demand: Demand) -> None:
-        """Take `demand` from `start` to `end`."""
-        if start == end or demand == _NOTHING:
+    def hold(self, start: int, end: int, demand: int) -> None:
+        """Take the packed `demand` from `start` to `end`."""
+        if start == end or not demand:
             return
-        aic, aiv, hbm, comm = demand
         first, last = self._split(start), self._split(end)
         free = self._free
         for step in range(first, last):
-            free_aic, free_aiv, free_hbm, free_comm = free[step]
-            free[step] = free_aic - aic, free_aiv - aiv, free_hbm - hbm, free_comm - comm
+            free[step] -= demand
         self._join(last)
         self._join(first)
 

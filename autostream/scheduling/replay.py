@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from autostream.errors import InputError
 from autostream.scheduling.instance import Instance
-from autostream.scheduling.problem import Placement, Problem, Schedule
+from autostream.scheduling.problem import Placement, Problem, Region, Schedule
 from autostream.scheduling.profile import Profile
+from autostream.scheduling.sgs import Times
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +55,17 @@ class Plan:
         name = dict(zip(used, free, strict=False))
         return replace(self, stream=tuple(name.get(stream, stream) for stream in self.stream))
 
-    def schedule(self, instance: Instance, *, strategy: str, bound: int, optimal: bool, seconds: float) -> Schedule:
+    def schedule(
+        self,
+        instance: Instance,
+        *,
+        strategy: str,
+        bound: int,
+        optimal: bool,
+        seconds: float,
+        bound_by: str = "",
+        regions: tuple[Region, ...] = (),
+    ) -> Schedule:
         """The plan with its names put back; reaching the bound proves it optimal."""
         placements = tuple(
             Placement(
@@ -68,7 +79,14 @@ class Plan:
         )
         status = "optimal" if optimal or self.makespan == bound else "feasible"
         return Schedule(
-            placements=placements, strategy=strategy, status=status, makespan=self.makespan, lower_bound=bound, seconds=seconds
+            placements=placements,
+            strategy=strategy,
+            status=status,
+            makespan=self.makespan,
+            lower_bound=bound,
+            bound_by=bound_by,
+            regions=regions,
+            seconds=seconds,
         )
 
 
@@ -77,13 +95,13 @@ def replay(instance: Instance, stream: Sequence[int], order: Sequence[int], mode
 
     A task may start before one that precedes it in `order` if they are on different streams and the cores suffice.
     """
-    profile = Profile(instance.capacity)
+    profile = Profile(instance.packing)
     idle = [0] * len(instance.streams)
     start = [0] * len(instance)
     end = [0] * len(instance)
     crossings = 0
     for task in order:
-        duration, demand = instance.modes[task][mode[task]]
+        duration, demand = instance.work[task][mode[task]]
         lane = stream[task]
         ready = idle[lane]
         for before in instance.before[task]:
@@ -96,6 +114,23 @@ def replay(instance: Instance, stream: Sequence[int], order: Sequence[int], mode
         end[task] = idle[lane] = start[task] + duration
         profile.hold(start[task], end[task], demand)
     return Plan(stream=tuple(stream), mode=tuple(mode), start=tuple(start), end=tuple(end), crossings=crossings)
+
+
+def with_times(plan: Plan, times: Times) -> Plan:
+    """The streams of a plan with the times and modes that a solver found for them; what that costs, a replay tells."""
+    return replace(plan, mode=times.mode, start=times.start, end=times.end)
+
+
+def followers(plan: Plan) -> dict[int, int]:
+    """The next task on the same stream, for each task that has one."""
+    last: dict[int, int] = {}
+    follower: dict[int, int] = {}
+    for task in plan.order():
+        stream = plan.stream[task]
+        if stream in last:
+            follower[last[stream]] = task
+        last[stream] = task
+    return follower
 
 
 def decode(

@@ -6,11 +6,11 @@ solver that reasons about each interval. Deterministic: integers only, a fixed s
 
 from __future__ import annotations
 
-import heapq
 import random
 
 from autostream.scheduling.greedy import list_schedule, there_and_back
 from autostream.scheduling.instance import Instance
+from autostream.scheduling.paths import topological
 from autostream.scheduling.replay import Plan
 
 _SEED = 0
@@ -47,15 +47,4 @@ def _shaken(instance: Instance, plan: Plan, dice: random.Random) -> list[int]:
     first = dice.randrange(plan.makespan + 1)
     last = first + plan.makespan * dice.choice(_STRETCHES) // 10
     key = [start + (dice.randint(-reach, reach) if first <= start <= last else 0) for start in plan.start]
-    missing = [len(befores) for befores in instance.before]
-    ready = [(key[task], task) for task, count in enumerate(missing) if count == 0]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        _, task = heapq.heappop(ready)
-        order.append(task)
-        for after in instance.after[task]:
-            missing[after] -= 1
-            if missing[after] == 0:
-                heapq.heappush(ready, (key[after], after))
-    return order
+    return topological(instance.before, instance.after, key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from autostream.scheduling.bounds import bound
+from autostream.scheduling.bounds import lower_bound
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import Problem, Schedule
 from autostream.scheduling.replay import Plan, replay
@@ -19,12 +19,18 @@ class Serial:
         instance = Instance.of(problem)
         plan = serial(instance)
         return plan.schedule(
-            instance, strategy="serial", bound=bound(instance), optimal=False, seconds=time.perf_counter() - began
+            instance, strategy="serial", bound=lower_bound(problem), optimal=False, seconds=time.perf_counter() - began
         )
 
 
 def serial(instance: Instance) -> Plan:
     """The plan behind `Serial`: first allowed stream, fastest mode, program order."""
     stream = [instance.allowed[unit][0] for unit in instance.unit]
-    mode = [min(range(len(modes)), key=lambda number: modes[number].duration) for modes in instance.modes]
+    mode = [fastest(instance, task) for task in range(len(instance))]
     return replay(instance, stream, range(len(instance)), mode)
+
+
+def fastest(instance: Instance, task: int) -> int:
+    """The mode in which a task is fastest, the first of equals."""
+    modes = instance.modes[task]
+    return min(range(len(modes)), key=lambda number: modes[number].duration)

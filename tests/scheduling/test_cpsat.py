@@ -5,19 +5,21 @@ from __future__ import annotations
 from hypothesis import given, settings
 
 from autostream.scheduling.bounds import bound
-from autostream.scheduling.cpsat import _exclusive, _refine
+from autostream.scheduling.cpsat import _refined
 from autostream.scheduling.feasibility import check
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import Problem
+from autostream.scheduling.project import Project
 from autostream.scheduling.replay import Plan
 from autostream.scheduling.serial import serial
+from autostream.scheduling.timing import exclusive
 from tests.scheduling.problems import cube, optimum, problem, problems, tangle, vector
 
 
 def _solved(given: Problem) -> tuple[Plan, int]:
     """The solver's plan and its proven bound."""
     instance = Instance.of(given)
-    plan, proven = _refine(instance, serial(instance), bound(instance), budget=2.0)
+    plan, proven = _refined(instance, serial(instance), bound(instance), budget=2.0)
     schedule = plan.schedule(instance, strategy="", bound=proven, optimal=False, seconds=0.0)
     assert check(given, schedule) == ()
     return plan, proven
@@ -42,7 +44,7 @@ def test_a_bound_is_not_claimed_where_the_model_overcharges_syncs() -> None:
     """Two short successors on one stream: the second continues nothing, yet pays no sync."""
     given = problem([cube("a", 5), cube("b", 1), cube("c", 1)], ["a>b", "a>c"], sync=4)
     instance = Instance.of(given)
-    _, proven = _refine(instance, serial(instance), bound(instance), budget=2.0)
+    _, proven = _refined(instance, serial(instance), bound(instance), budget=2.0)
     assert proven == bound(instance) == 7
 
 
@@ -50,10 +52,10 @@ def test_a_bound_is_not_claimed_where_a_task_takes_no_time() -> None:
     """`b` holds nothing and may run in the middle of `a`, which the solver rules out."""
     given = problem([cube("a", 10), vector("x", 5, aiv=0), cube("b", 0), vector("y", 5, aiv=0)], ["x>b>y"], sync=0)
     instance = Instance.of(given)
-    _, proven = _refine(instance, serial(instance), bound(instance), budget=2.0)
+    _, proven = _refined(instance, serial(instance), bound(instance), budget=2.0)
     assert proven == optimum(given) == 10
 
 
 def test_cliques_cover_the_pairs_that_do_not_fit() -> None:
     given = problem([vector("a", 1, aiv=30), vector("b", 1, aiv=30), vector("c", 1, aiv=10), cube("d", 1), cube("e", 1, aic=1)])
-    assert _exclusive(Instance.of(given)) == [[0, 1], [3, 4]]
+    assert exclusive(Project.of(Instance.of(given))) == [[0, 1], [3, 4]]

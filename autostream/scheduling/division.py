@@ -1,0 +1,199 @@
+"""Where a program falls apart: tasks that are ordered with all others divide it into segments that can be solved alone.
+
+Real programs have no such task at first: what prepares (masks, rotary tables) and what ends nowhere (cache writes) runs beside
+everything. That little is set aside; the rest, the *core*, is divided.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import networkx as nx
+
+from autostream.scheduling.instance import Instance
+from autostream.scheduling.paths import heads, tails
+
+#: Share of all work that may be set aside, in hundredths: it is placed without a search.
+_ASIDE = 10
+#: It must open at least so many cuts.
+_FEWEST = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The tasks from one cut to the next, both included, in program order. The program begins and ends without a cut."""
+
+    tasks: tuple[int, ...]
+    entry: int | None
+    exit: int | None
+    #: Tasks that also read from cuts before the entry (residual connections).
+    residual: tuple[int, ...] = ()
+
+    @property
+    def inner(self) -> tuple[int, ...]:
+        """The tasks between the cuts."""
+        return tuple(task for task in self.tasks if task not in (self.entry, self.exit))
+
+    def part(self, instance: Instance, pins: Mapping[int, int] | None = None) -> Instance:
+        """The segment as an instance of its own; `pins` gives cuts the only stream they may run on, where they may.
+
+        A residual connection counts as one from the entry, whose stream the cut before it shares. That delays nothing: on the
+        way from the entry to a task on another stream there is a sync anyhow.
+        """
+        links = [] if self.entry is None else [(self.entry, task) for task in self.residual]
+        return part(instance, self.tasks, pins=pins or {}, links=links)
+
+    def cut_time(self, instance: Instance) -> int:
+        """Time of its cuts, ns."""
+        return sum(instance.shortest(cut) for cut in (self.entry, self.exit) if cut is not None)
+
+    def overlap(self, instance: Instance) -> int:
+        """Time of the last cut, ns, which belongs to the next segment too."""
+        return 0 if self.exit is None else instance.shortest(self.exit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Division:
+    """The segments in program order, and the tasks that were set aside."""
+
+    segments: tuple[Segment, ...]
+    aside: tuple[int, ...]
+
+    @property
+    def regions(self) -> tuple[Segment, ...]:
+        """The segments in which there is something between the cuts."""
+        return tuple(segment for segment in self.segments if segment.inner)
+
+
+def divide(instance: Instance) -> Division:
+    """Divide an instance. A cluster is never cut, and every task is in the core or aside."""
+    aside = _set_aside(instance)
+    core = [task for task in range(len(instance)) if task not in aside]
+    cuts = _uncut_clusters(instance, core, _comparable(instance, core))
+    if aside and len(cuts) < _FEWEST:
+        aside, core = set(), list(range(len(instance)))
+        cuts = _uncut_clusters(instance, core, _comparable(instance, core))
+    segments: list[Segment] = []
+    entry: int | None = None
+    current: list[int] = []
+    for task in core:
+        current.append(task)
+        if task in cuts:
+            if len(current) > 1:
+                segments.append(_segment(instance, current, entry, task, cuts))
+            entry, current = task, [task]
+    if current:
+        segments.append(_segment(instance, current, entry, None, cuts))
+    return Division(segments=tuple(segments), aside=tuple(sorted(aside)))
+
+
+def _segment(instance: Instance, tasks: Sequence[int], entry: int | None, last: int | None, cuts: set[int]) -> Segment:
+    inside = set(tasks)
+    residual = (task for task in tasks if task != entry and not cuts.isdisjoint(set(instance.before[task]) - inside))
+    return Segment(tasks=tuple(tasks), entry=entry, exit=last, residual=tuple(residual))
+
+
+def part(
+    instance: Instance,
+    tasks: Sequence[int],
+    *,
+    pins: Mapping[int, int] | None = None,
+    links: Iterable[tuple[int, int]] = (),
+) -> Instance:
+    """Some tasks of an instance, numbered afresh in the given order.
+
+    Args:
+        instance: the whole.
+        tasks: the part, in program order.
+        pins: the only stream that some tasks may run on; it counts where it is one they may run on.
+        links: precedences to add, as (before, after).
+    """
+    number = {task: position for position, task in enumerate(tasks)}
+    units = list(dict.fromkeys(instance.unit[task] for task in tasks))
+    unit_number = {unit: position for position, unit in enumerate(units)}
+    pinned = {instance.unit[task]: stream for task, stream in (pins or {}).items()}
+    members: list[list[int]] = [[] for _ in units]
+    for task, position in number.items():
+        members[unit_number[instance.unit[task]]].append(position)
+    before = [{number[one]: None for one in instance.before[task] if one in number} for task in tasks]
+    after = [{number[one]: None for one in instance.after[task] if one in number} for task in tasks]
+    for first, second in links:
+        before[number[second]][number[first]] = None
+        after[number[first]][number[second]] = None
+    allowed = ((pinned[unit],) if pinned.get(unit) in instance.allowed[unit] else instance.allowed[unit] for unit in units)
+    return replace(
+        instance,
+        names=tuple(instance.names[task] for task in tasks),
+        modes=tuple(instance.modes[task] for task in tasks),
+        work=tuple(instance.work[task] for task in tasks),
+        before=tuple(tuple(sorted(row)) for row in before),
+        after=tuple(tuple(sorted(row)) for row in after),
+        unit=tuple(unit_number[instance.unit[task]] for task in tasks),
+        members=tuple(map(tuple, members)),
+        allowed=tuple(allowed),
+    )
+
+
+def reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int]:
+    """For each task, as a bit mask, everything that its neighbours lead to; `order` visits neighbours first."""
+    masks = [0] * len(neighbours)
+    for task in order:
+        mask = 0
+        for neighbour in neighbours[task]:
+            mask |= masks[neighbour] | 1 << neighbour
+        masks[task] = mask
+    return masks
+
+
+def _set_aside(instance: Instance) -> set[int]:
+    """What a longest path neither reaches nor comes from, in connected pieces, the smallest first, as long as it is little."""
+    count = len(instance)
+    head, tail = heads(instance), tails(instance)
+    length = [head[task] + instance.shortest(task) + tail[task] for task in range(count)]
+    longest = [task for task in range(count) if length[task] == max(length)]
+    source = min(longest, key=lambda task: (head[task], task), default=0)
+    sink = min(longest, key=lambda task: (tail[task], -task), default=0)
+    after = reach(instance.after, reversed(range(count)))
+    on_the_way = [
+        task
+        for task in range(count)
+        if (task == source or after[source] >> task & 1) and (task == sink or after[task] >> sink & 1)
+    ]
+    inside = set(on_the_way)
+    web = nx.Graph()
+    web.add_nodes_from(task for task in range(count) if task not in inside)
+    web.add_edges_from((one, other) for one, other in instance.edges() if one not in inside and other not in inside)
+    for members in instance.members:
+        outside = [task for task in members if task not in inside]
+        web.add_edges_from((outside[0], other) for other in outside[1:])
+    pieces = sorted((sum(instance.shortest(task) for task in piece), sorted(piece)) for piece in nx.connected_components(web))
+    left = sum(instance.shortest(task) for task in range(count)) * _ASIDE // 100
+    aside: set[int] = set()
+    for work, piece in pieces:
+        left -= work
+        if left < 0:
+            break
+        if not any(task in inside for one in piece for task in instance.members[instance.unit[one]]):
+            aside.update(piece)
+    return aside
+
+
+def _comparable(instance: Instance, core: Sequence[int]) -> set[int]:
+    """The tasks of the core that are ordered with all others of it."""
+    everyone = sum(1 << task for task in core)
+    after = reach(instance.after, reversed(range(len(instance))))
+    before = reach(instance.before, range(len(instance)))
+    return {task for task in core if (after[task] | before[task] | 1 << task) & everyone == everyone}
+
+
+def _uncut_clusters(instance: Instance, core: Sequence[int], cuts: set[int]) -> set[int]:
+    """The cuts that leave every cluster whole: one that is nothing but cuts in a row may be divided, for a row stays together."""
+    kept = set(cuts)
+    place = {task: number for number, task in enumerate(core)}
+    for members in instance.members:
+        if len(members) > 1 and members[0] in place:
+            first, last = place[members[0]], place[members[-1]]
+            if not cuts.issuperset(members) or last - first + 1 > len(members):
+                kept.difference_update(core[first : last + 1])
+    return kept

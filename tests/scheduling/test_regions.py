@@ -1,0 +1,158 @@
+"""Divide and solve."""
+
+from __future__ import annotations
+
+import itertools
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+
+from autostream.errors import InputError
+from autostream.scheduling import MAIN, check, explained_bound, lower_bound, regions, without
+from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.problem import Problem, Schedule
+from autostream.scheduling.regions import Divided
+from autostream.scheduling.serial import Serial
+from tests.scheduling.problems import cube, optimum, problem, problems, stream_of, vector
+from tests.scheduling.test_division import layers
+
+
+def solve(given: Problem, *, max_tasks: int = 150, budget: float = 0.05) -> Schedule:
+    schedule = Divided(budget=budget, max_tasks=max_tasks).solve(given)
+    assert check(given, schedule) == ()
+    return schedule
+
+
+def test_equal_regions_are_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = regions.solve
+    monkeypatch.setattr(regions, "solve", lambda part, *rest: calls.append(part) or original(part, *rest))
+    solve(layers(4))
+    few = len(calls)
+    solve(layers(40))
+    assert len(calls) - few == few
+    assert few <= 5
+
+
+def test_many_layers_are_optimal_and_bounded_layer_by_layer() -> None:
+    schedule = solve(layers(12))
+    assert schedule.status == "optimal"
+    assert schedule.makespan == 12 * (10 + 60 + 10)
+    assert explained_bound(layers(12)) == (schedule.makespan, "critical path")
+    assert [region.number for region in schedule.regions] == list(range(12))
+    assert {(region.serial, region.makespan, region.lower_bound, region.status) for region in schedule.regions} == {
+        (100, 60, 60, "optimal")
+    }
+    assert all(region.gain == 40 and region.side_streams == ("s1",) for region in schedule.regions)
+
+
+def test_what_bounds_a_program_is_named() -> None:
+    assert explained_bound(problem([cube("a", 10), cube("b", 10)])).by == "cube cores"
+    assert explained_bound(problem([vector("a", 10), vector("b", 10)])).by == "vector cores"
+    assert explained_bound(problem([cube(f"c{n}", 10, aic=0) for n in range(9)])).by == "streams"
+    assert explained_bound(problem([cube("a", 10), vector("b", 10)], ["a>b"])).by == "critical path"
+
+
+def test_regions_put_back_are_serial_and_the_others_stay() -> None:
+    given = layers(5)
+    schedule = solve(given)
+    less = without(schedule, given, [1, 3])
+    assert check(given, less) == ()
+    assert less.makespan == schedule.makespan + 2 * 40
+    assert [region.status for region in less.regions] == ["optimal", "serial", "optimal", "serial", "optimal"]
+    streams = stream_of(less)
+    for region in less.regions:
+        assert {streams[task] for task in region.tasks} == ({MAIN} if region.status == "serial" else {MAIN, "s1"})
+    nothing = without(schedule, given, [region.number for region in schedule.regions])
+    assert nothing.makespan == Serial().solve(given).makespan
+    assert set(stream_of(nothing).values()) == {MAIN}
+
+
+def test_a_region_that_is_not_there() -> None:
+    schedule = solve(layers(2))
+    with pytest.raises(InputError, match="no region 7"):
+        without(schedule, layers(2), [7])
+
+
+def test_what_was_set_aside_hides_and_is_a_region_too() -> None:
+    given = layers(4)
+    edges = [f"{edge.before}>{edge.after}" for edge in given.precedences]
+    beside = problem([*given.tasks, vector("write", 9)], [*edges, "vec0>write"])
+    schedule = solve(beside)
+    assert schedule.makespan == solve(given).makespan
+    last = schedule.regions[-1]
+    assert (last.name, last.tasks, last.makespan) == ("set aside", ("write",), 0)
+    assert check(beside, without(schedule, beside, [last.number])) == ()
+
+
+def test_a_cut_may_change_streams_where_that_is_faster() -> None:
+    """The join continues the branch that ends last, wherever that runs; the next layer goes on from there."""
+    tasks, edges = [], []
+    for n in range(3):
+        tasks += [vector(f"in{n}", 10), cube(f"a{n}", 40), vector(f"b{n}", 38), cube(f"c{n}", 20), vector(f"out{n}", 10)]
+        edges += [f"in{n}>a{n}>c{n}>out{n}", f"in{n}>b{n}>out{n}", *([f"out{n - 1}>in{n}"] if n else [])]
+    given = problem(tasks, edges)
+    schedule = solve(given)
+    assert (schedule.makespan, schedule.status) == (3 * 80, "optimal")
+    assert without(schedule, given, range(3)).makespan == Serial().solve(given).makespan
+
+
+@settings(max_examples=30)
+@given(problems(most=14, most_modes=2, shortest=0))
+def test_never_worse_than_greedy_or_serial(given: Problem) -> None:
+    whole = solve(given)
+    windows = solve(given, max_tasks=4)
+    greedy = Greedy().solve(given)
+    assert max(whole.makespan, windows.makespan) <= greedy.makespan <= Serial().solve(given).makespan
+    assert whole.lower_bound == windows.lower_bound == lower_bound(given) <= whole.makespan
+
+
+@settings(max_examples=25)
+@given(problems(most=5, side=1, most_modes=2))
+def test_bounds_are_true_and_what_is_called_optimal_is(given: Problem) -> None:
+    best = optimum(given)
+    schedule = solve(given)
+    assert schedule.lower_bound <= best <= schedule.makespan
+    assert schedule.status != "optimal" or schedule.makespan == best
+
+
+@settings(max_examples=30)
+@given(problems(most=12))
+def test_each_region_may_be_put_back(given: Problem) -> None:
+    schedule = solve(given)
+    for region in schedule.regions:
+        assert check(given, without(schedule, given, [region.number])) == ()
+
+
+_PROGRAM = """
+import hashlib
+from autostream.scheduling.regions import Divided
+from tests.scheduling.test_windows import weave
+schedule = Divided(budget=0.2, max_tasks=20).solve(weave(40))
+print(hashlib.sha256(repr((schedule.placements, schedule.regions)).encode()).hexdigest())
+"""
+
+
+def test_every_process_finds_the_same_schedule() -> None:
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1")
+    }
+    assert len(outputs) == 1
+
+
+def test_solving_twice_gives_the_same() -> None:
+    given = layers(3)
+    assert solve(given) == solve(replace(given))
+    assert all(one.start <= other.start for one, other in itertools.pairwise(solve(given).placements))
