@@ -1,8 +1,10 @@
-"""What a program is made of: capture (FX -> OpGraph) and the road from any program to an ATen graph."""
+"""What a program is made of: capture (FX -> OpGraph) and the road from any program to an ATen graph.
 
-from autostream.graph.capture import capture
+Here are the data types alone; `capture`, `programs` and `routing` need torch and are imported by name.
+"""
+
+from __future__ import annotations
+
 from autostream.graph.model import Op, OpGraph, Storage, TensorSpec, Unit, Why
-from autostream.graph.programs import AtenProgram, to_aten
-from autostream.graph.routing import Load, expected_load
 
-__all__ = ["AtenProgram", "Load", "Op", "OpGraph", "Storage", "TensorSpec", "Unit", "Why", "capture", "expected_load", "to_aten"]
+__all__ = ["Op", "OpGraph", "Storage", "TensorSpec", "Unit", "Why"]

@@ -17,11 +17,17 @@ from torch._ops import OpOverload
 
 from autostream.graph.calls import Facts, Kind, nodes_in
 from autostream.graph.model import Storage, Unit
+from autostream.graph.places import Places, place_of, reaches_anywhere, regions_in, somewhere, union, view_of
+from autostream.graph.regions import Region
 from autostream.graph.reinplace import Reinplaced, arguments_written, find_reinplaced, nodes_overwritten
 from autostream.graph.values import is_symbolic, spec_of, specs_of, tensors_in, value_of
 
+#: Operators without a task whose result is their first argument, to the stride.
+_SAME_VALUE = frozenset({"air.wait_tensor.default", "_c10d_functional.wait_tensor.default"})
+
 #: Storages, first seen first.
 Names = tuple[str, ...]
+Regions = tuple[tuple[str, Region], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +39,9 @@ class Access:
     mutates: Names = ()
     #: Storages of its own results.
     creates: Names = ()
+    #: Where in some of these storages; one that is not named is touched anywhere.
+    read_regions: Regions = ()
+    mutated_regions: Regions = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,12 +70,12 @@ def analyse(facts: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit]) -> Al
 
 
 class _Walk:
-    """One pass over the graph in order; `parts` holds a tuple of storages per element of a node's value."""
+    """One pass over the graph in order; `parts` holds the places of every element of a node's value."""
 
     def __init__(self, units: Mapping[fx.Node, Unit], reinplaced: Reinplaced) -> None:
         self._units = units
         self._reinplaced = reinplaced
-        self._parts: dict[fx.Node, list[Names]] = {}
+        self._parts: dict[fx.Node, list[Places]] = {}
         self._accesses: dict[str, Access] = {}
         self._storages: dict[str, Storage] = {}
         self._inputs: dict[int, str] = {}
@@ -90,88 +99,119 @@ class _Walk:
 
     def of_node(self, node: fx.Node) -> Names:
         """Return every storage a node's value may lie in."""
-        return _union(self._parts.get(node, []))
+        return tuple(self._places(node))
 
-    def _of_argument(self, value: Any) -> Names:
-        return _union(self.of_node(node) for node in nodes_in(value))
+    def _places(self, node: fx.Node) -> Places:
+        return union(self._parts.get(node, []))
 
-    def _input(self, node: fx.Node) -> Names:
-        """Name the storage of a graph input; inputs whose examples share memory (slices of one pool) share the storage."""
+    def _of_argument(self, value: Any) -> Places:
+        return union(self._places(node) for node in nodes_in(value))
+
+    def _input(self, node: fx.Node) -> Places:
+        """Name the storage of a graph input; inputs whose examples share memory (slices of one pool) share the storage.
+
+        Where in it the second one lies is not known: it may be another place at the next call.
+        """
         tensor = next(tensors_in(value_of(node)), None)
         if not isinstance(tensor, torch.Tensor):
-            return ()
+            return {}
         key = _memory(tensor)
         name = self._inputs.setdefault(key, node.name) if key is not None else node.name
         self._keep(name, tensor, "input")
-        return (name,)
+        return {name: place_of(tensor) if name == node.name and tensor.storage_offset() == 0 else None}
 
-    def _element(self, node: fx.Node) -> Names:
+    def _element(self, node: fx.Node) -> Places:
         source, key = node.args[0], node.args[1]
         parts = self._parts.get(source, []) if isinstance(source, fx.Node) else []
-        return parts[key] if isinstance(key, int) and -len(parts) <= key < len(parts) else _union(parts)
+        return parts[key] if isinstance(key, int) and -len(parts) <= key < len(parts) else union(parts)
 
     def _operator(self, item: Facts) -> None:
         node = item.node
-        inputs = _union(self.of_node(source) for source in node.all_input_nodes)
-        mutates = _union([self._of_argument(value) for value in arguments_written(item)])
-        if item.custom or item.kind is Kind.BARRIER:
-            mutates = inputs
+        written = self._written(item)
         in_place_later = self._reinplaced.get(node, {})
-        mutates = _union([mutates, *in_place_later.values()])
+        mutates = union([written, *(dict.fromkeys(names) for names in in_place_later.values())])
         free = self._units[node] is Unit.FREE
-        parts: list[Names] = []
+        parts: list[Places] = []
+        seen: list[Places] | None = []
         creates: list[str] = []
         value = value_of(node)
         elements = list(value) if isinstance(value, (list, tuple)) else [value]
         for index, element in enumerate(elements):
             tensor = next(tensors_in(element), None)
             if tensor is None:
-                parts.append(())
+                parts.append({})
                 continue
-            shared, in_place = self._shared(item, index, element, mutates)
-            shared = _union([shared, in_place_later.get(None, ()), in_place_later.get(index, ())])
+            shared, in_place, is_view = self._shared(item, index, element, mutates)
+            seen = [*seen, shared] if is_view and seen is not None else None
+            later = (*in_place_later.get(None, ()), *in_place_later.get(index, ()))
+            shared = union([shared, dict.fromkeys(later)])
             if not (free and shared) and not in_place:
                 name = node.name if len(elements) == 1 else f"{node.name}.{index}"
                 self._keep(name, tensor, "intermediate")
                 creates.append(name)
-                shared = (*shared, name)
+                shared = {**shared, name: place_of(tensor)}
             parts.append(shared)
         self._parts[node] = parts
-        if free:
-            self._accesses[node.name] = Access()
-            return
-        overwritten = nodes_overwritten(item)
-        reads = _union(self.of_node(source) for source in node.all_input_nodes if source not in overwritten)
-        self._accesses[node.name] = Access(reads=reads, mutates=mutates, creates=tuple(creates))
+        self._accesses[node.name] = Access() if free else self._access(item, mutates, creates, seen)
 
-    def _shared(self, item: Facts, index: int, element: Any, mutates: Names) -> tuple[Names, bool]:
-        """Return the storages one result may share with the arguments, and whether it is a written argument itself."""
+    def _written(self, item: Facts) -> Places:
+        if item.custom or item.kind is Kind.BARRIER:
+            return dict.fromkeys(self._of_argument(item.node.all_input_nodes))
+        found = union([self._of_argument(value) for value in arguments_written(item)])
+        return dict.fromkeys(found) if reaches_anywhere(item) else found
+
+    def _access(self, item: Facts, mutates: Places, creates: Iterable[str], seen: list[Places] | None) -> Access:
+        """Return what an operator with a task does; `seen` are the places of its results if all of them are views."""
+        overwritten = nodes_overwritten(item)
+        anywhere = item.custom or item.kind is Kind.BARRIER or reaches_anywhere(item) or item.node in self._reinplaced
+        read = [self._places(source) for source in item.node.all_input_nodes if source not in overwritten]
+        if item.custom or item.kind is Kind.BARRIER or (reaches_anywhere(item) and not seen):
+            read = [dict.fromkeys(places) for places in read]
+        written = [self._places(source) for value in arguments_written(item) for source in nodes_in(value)]
+        return Access(
+            reads=tuple(union(read)),
+            mutates=tuple(mutates),
+            creates=tuple(creates),
+            # A view that copies reads what it shows of its argument.
+            read_regions=regions_in(seen or read),
+            mutated_regions=() if anywhere else regions_in(written),
+        )
+
+    def _shared(self, item: Facts, index: int, element: Any, mutates: Places) -> tuple[Places, bool, bool]:
+        """Return where one result may lie in the memory of the arguments, and whether it is a written argument or a view."""
         node = item.node
         if item.kind in (Kind.OPAQUE, Kind.BARRIER):
-            return _union(self.of_node(source) for source in node.all_input_nodes), False
+            return dict.fromkeys(self._of_argument(node.all_input_nodes)), False, False
         if item.kind is Kind.FUNCTIONALIZED:
-            return self._alike(node.all_input_nodes, element), False
+            return self._alike(node.all_input_nodes, element), False, False
         assert item.overload is not None
         declared, in_place = _declared(item.overload, index)
         if declared:
-            return _union([self._of_argument(item.arguments.get(name)) for name in declared]), in_place
+            places = union([self._of_argument(item.arguments.get(name)) for name in declared])
+            if in_place:
+                return dict.fromkeys(places) if reaches_anywhere(item) else places, True, False
+            is_view = declared == [next(iter(item.arguments), None)]
+            return (view_of(item, index, places, element), False, True) if is_view else (dict.fromkeys(places), False, False)
         if item.info is not None and item.info.writes and mutates:
             written = [node for value in arguments_written(item) for node in nodes_in(value)]
             alike = self._alike(written, element)
             # Such a result is the written argument itself; a functional variant returns a copy unless it is re-inplaced.
-            return alike, bool(alike) and not item.functional
+            return alike, bool(alike) and not item.functional, False
         if (item.info is not None and item.info.aliases) or torch.Tag.view_copy in item.overload.tags:
-            return self._of_argument(next(iter(item.arguments.values()), None)), False
+            first = self._of_argument(next(iter(item.arguments.values()), None))
+            if item.target in _SAME_VALUE:
+                return first, False, False
+            return dict.fromkeys(first) if reaches_anywhere(item) else somewhere(first), False, False
         if item.no_op_source is not None and _may_be_no_op(item):
-            return self._alike(nodes_in(item.arguments.get(item.no_op_source)), element), False
+            return self._alike(nodes_in(item.arguments.get(item.no_op_source)), element), False, False
         if item.overload.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd):
-            return self._alike(node.all_input_nodes, element), False
-        return (), False
+            return dict.fromkeys(self._alike(node.all_input_nodes, element)), False, False
+        return {}, False, False
 
-    def _alike(self, sources: Iterable[fx.Node], element: Any) -> Names:
-        """Return the storages of the sources that have the shape and dtype of a result."""
+    def _alike(self, sources: Iterable[fx.Node], element: Any) -> Places:
+        """Return the places of the sources that have the shape and dtype of a result."""
         wanted = specs_of(element)
-        return _union([self.of_node(source) for source in sources if set(specs_of(value_of(source))) & set(wanted)])
+        return somewhere(union([self._places(source) for source in sources if set(specs_of(value_of(source))) & set(wanted)]))
 
     def _keep(self, name: str, tensor: Any, kind: str) -> None:
         nbytes = 0 if is_symbolic(tensor) else spec_of(tensor).nbytes
@@ -205,7 +245,3 @@ def _may_be_no_op(item: Facts) -> bool:
 def _memory(tensor: torch.Tensor) -> int | None:
     """Identify the memory of an example tensor, if it has any."""
     return int(tensor.untyped_storage()._cdata) if torch._C._has_storage(tensor) else None
-
-
-def _union(groups: Iterable[Names]) -> Names:
-    return tuple(dict.fromkeys(name for group in groups for name in group))

@@ -16,7 +16,9 @@ from autostream.graph.units import OpInfo, classify
 from autostream.graph.values import MISSING, is_tensor, tensors_in, value_of
 
 #: Namespaces whose schemas say truly what is aliased and written; what they leave out is in `ops.yaml`.
-_TRUSTED = frozenset({"aten", "prims", "npu", "npu_define", "air", "npugraph_ex", "c10d", "c10d_functional", "_c10d_functional"})
+_TRUSTED = frozenset(
+    {"aten", "prims", "npu", "atb", "npu_define", "air", "npugraph_ex", "c10d", "c10d_functional", "_c10d_functional"}
+)
 
 SCOPE_ENTER = "air.scope_enter.default"
 SCOPE_EXIT = "air.scope_exit.default"

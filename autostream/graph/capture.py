@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import networkx as nx
@@ -13,7 +14,8 @@ from torch import fx
 from autostream.graph.aliases import Access, Aliasing, analyse
 from autostream.graph.calls import Facts, Kind, is_seeded, look, nodes_in
 from autostream.graph.flops import Call, flops_of
-from autostream.graph.hazards import Edges, add_barriers, add_block, add_chain, add_storage_hazards
+from autostream.graph.groups import group_size, share_sizes
+from autostream.graph.hazards import Edges, add_barriers, add_block, add_chain, add_prefetches, add_storage_hazards
 from autostream.graph.model import Op, OpGraph, Storage, Unit, Why
 from autostream.graph.origin import module_path, source_line
 from autostream.graph.scopes import Scopes, read_scopes
@@ -41,14 +43,15 @@ def capture(graph_module: fx.GraphModule) -> OpGraph:
     operators = {node: item for node, item in facts.items() if item.kind not in (Kind.STORAGE, Kind.MARK, Kind.OUTPUT)}
     units = {node: _unit(item) for node, item in operators.items()}
     aliasing = analyse(facts, units)
-    accesses = _with_random_state(operators, aliasing)
+    accesses = _with_hidden_state(operators, aliasing)
     scopes = read_scopes(facts)
     storages = dict(aliasing.storages)
-    if any(RNG in access.mutates for access in accesses.values()):
-        storages[RNG] = Storage(name=RNG, nbytes=0, kind="state")
+    hidden = {name: None for access in accesses.values() for name in access.mutates if name not in storages}
+    storages |= {name: Storage(name=name, nbytes=0, kind="state") for name in hidden}
     ops = {}
     for index, (node, item) in enumerate(operators.items()):
         ops[node.name] = _op(item, index, units[node], accesses[node.name], scopes, storages)
+    ops = share_sizes(ops)
     edges = _edges(operators, units, accesses, scopes)
     dag: nx.DiGraph = nx.DiGraph()
     dag.add_nodes_from(ops)
@@ -71,7 +74,16 @@ def _unit(item: Facts) -> Unit:
         return Unit.MIXED
     if item.target in _RESHAPES and _moves_data(item.node):
         return Unit.VECTOR
-    return Unit.FREE if item.target in _KEEPS_SHAPE and _changes_nothing(item.node) else item.info.unit
+    nothing = item.target in _KEEPS_SHAPE and _changes_nothing(item.node)
+    return Unit.FREE if nothing or _is_empty(item) else item.info.unit
+
+
+def _is_empty(item: Facts) -> bool:
+    """Tell whether an operator makes tensors without elements and does nothing else: backends make constants of them."""
+    if item.overload is None or item.overload._schema.is_mutable or item.info is None or item.info.order or item.info.writes:
+        return False
+    results = specs_of(value_of(item.node))
+    return bool(results) and all(spec.numel == 0 for spec in results)
 
 
 def _changes_nothing(node: fx.Node) -> bool:
@@ -92,12 +104,15 @@ def _moves_data(node: fx.Node) -> bool:
     return False
 
 
-def _with_random_state(operators: Mapping[fx.Node, Facts], aliasing: Aliasing) -> dict[str, Access]:
+def _with_hidden_state(operators: Mapping[fx.Node, Facts], aliasing: Aliasing) -> dict[str, Access]:
+    """Add what operators change that none of their arguments shows: the random generator, a workspace that a library shares."""
     accesses = dict(aliasing.accesses)
     for node, item in operators.items():
-        if _is_random(item):
+        hidden = [RNG] if _is_random(item) else []
+        hidden += [f"<workspace {item.info.workspace}>"] if item.info is not None and item.info.workspace else []
+        if hidden:
             access = accesses[node.name]
-            accesses[node.name] = Access(reads=(*access.reads, RNG), mutates=(*access.mutates, RNG), creates=access.creates)
+            accesses[node.name] = replace(access, reads=(*access.reads, *hidden), mutates=(*access.mutates, *hidden))
     return accesses
 
 
@@ -122,10 +137,14 @@ def _op(item: Facts, index: int, unit: Unit, access: Access, scopes: Scopes, sto
         bytes_written=written,
         reads=access.reads,
         writes=(*access.mutates, *access.creates),
+        read_regions=access.read_regions,
+        write_regions=access.mutated_regions,
         module_path=module_path(item.node),
         source_line=source_line(item.node),
         scope=scopes.attributes[item.node.name],
         group=_group(item),
+        into_input=_is_into_input(item),
+        group_size=group_size(item),
         known=item.info is not None or item.kind is Kind.SCALAR,
     )
 
@@ -144,6 +163,11 @@ def _call(item: Facts) -> Call:
 
 def _tensor_arguments(item: Facts) -> list[fx.Node]:
     return nodes_in((item.node.args, dict(item.node.kwargs)))
+
+
+def _is_into_input(item: Facts) -> bool:
+    destination = item.arguments.get("self")
+    return item.target == "aten.copy_.default" and isinstance(destination, fx.Node) and destination.op == "placeholder"
 
 
 def _group(item: Facts) -> str | None:
@@ -171,6 +195,8 @@ def _edges(
         may_communicate = [node for node, item in operators.items() if item.custom or _in_order(item, "collective")]
         add_chain(edges, [at[node.name] for node in may_communicate], Why.EFFECT)
     add_chain(edges, [at[node.name] for node, item in operators.items() if _is_host(item)], Why.EFFECT)
+    tasks = [at[node.name] for node in operators if units[node] is not Unit.FREE]
+    add_prefetches(edges, accesses, [at[node.name] for node, item in operators.items() if _in_order(item, "prefetch")], tasks)
     for first, last in scopes.blocks:
         add_block(edges, at[first], at[last])
     add_barriers(edges, [at[node.name] for node, item in operators.items() if item.kind is Kind.BARRIER])

@@ -71,7 +71,9 @@ def _columns(x: TensorSpec, weight: TensorSpec) -> int:
     """Return the columns of one expert's weight ([experts,] K x N in either orientation)."""
     experts = weight.shape[0] if len(weight.shape) == 3 else 1
     depth = max(1, x.shape[-1] if x.shape else 1)
-    return weight.numel // max(1, experts * depth)
+    # Eight weights of 4 bits in an int32.
+    packed = 8 if weight.dtype == "int32" and x.dtype != "int32" else 1
+    return packed * weight.numel // max(1, experts * depth)
 
 
 def _convolution(call: Call, _per: int) -> int:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from autostream.graph.aliases import Access
 from autostream.graph.model import Why
+from autostream.graph.regions import Part, neighbours, parts_of
 
 
 class Edges:
@@ -42,28 +43,89 @@ class Edges:
 
 
 def add_storage_hazards(edges: Edges, accesses: Mapping[str, Access], producers: Sequence[set[int]]) -> None:
-    """Order every two accesses to one storage of which at least one changes it in place.
+    """Order every two accesses to one storage that may have a byte in common and of which at least one changes it in place.
 
     The operator that creates a storage needs no edge: whoever accesses the storage got it from there, along data edges. Nor does
     an operator that gets a value, maybe through views, from the writer itself: `producers` are those, by operator.
     """
-    writer: dict[str, int] = {}
-    readers: dict[str, list[int]] = {}
-    for position, name in enumerate(edges.names):
-        access = accesses[name]
-        for storage in access.reads:
-            if storage in writer and not _through_views(edges, writer[storage], position, producers):
-                edges.add(writer[storage], position, Why.RAW)
-            if storage not in access.mutates:
-                readers.setdefault(storage, []).append(position)
-        for storage in access.mutates:
-            since = readers.pop(storage, [])
-            for reader in since:
-                if not _through_views(edges, reader, position, producers):
-                    edges.add(reader, position, Why.WAR)
-            if storage in writer and not since and not _through_views(edges, writer[storage], position, producers):
-                edges.add(writer[storage], position, Why.WAW)
-            writer[storage] = position
+
+    def add(before: int, after: int, why: Why) -> None:
+        if not _through_views(edges, before, after, producers):
+            edges.add(before, after, why)
+
+    parts = [_parts(accesses[name]) for name in edges.names]
+    histories = {storage: _History(found) for storage, found in _parts_by_storage(parts).items()}
+    for position, (read, mutated) in enumerate(parts):
+        for storage in read:
+            for before in histories[storage].writers_before(read[storage]) if storage in histories else ():
+                add(before, position, Why.RAW)
+        for storage in mutated:
+            readers, writers = histories[storage].accesses_before(mutated[storage])
+            for before in readers:
+                add(before, position, Why.WAR)
+            for before in writers:
+                add(before, position, Why.WAW)
+            histories[storage].write(position, mutated[storage])
+        for storage in read:
+            if storage in histories:
+                histories[storage].read(position, set(read[storage]) - set(mutated.get(storage, ())))
+
+
+_Parts = Mapping[str, tuple[Part, ...]]
+
+
+def _parts(access: Access) -> tuple[_Parts, _Parts]:
+    """Return the parts that an operator reads and changes, by storage."""
+    return parts_of(access.reads, access.read_regions), parts_of(access.mutates, access.mutated_regions)
+
+
+def _parts_by_storage(accesses: Iterable[tuple[_Parts, _Parts]]) -> dict[str, tuple[Part, ...]]:
+    """Return the different parts of every storage that is changed."""
+    found: dict[str, dict[Part, None]] = {}
+    changed: set[str] = set()
+    for read, mutated in accesses:
+        changed.update(mutated)
+        for parts in (read, mutated):
+            for storage in parts:
+                found.setdefault(storage, {}).update(dict.fromkeys(parts[storage]))
+    return {storage: tuple(parts) for storage, parts in found.items() if storage in changed}
+
+
+class _History:
+    """The accesses to one storage that a later one has to come after, kept for each part of it: those that may overlap the part.
+
+    An access that a later, overlapping write has to come after anyway is forgotten.
+    """
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        self._near = neighbours(parts)
+        self._writers: dict[Part, list[tuple[int, Part]]] = {part: [] for part in self._near}
+        self._readers: dict[Part, list[tuple[int, Part]]] = {part: [] for part in self._near}
+
+    def writers_before(self, parts: Iterable[Part]) -> list[int]:
+        return sorted({position for part in parts for position, _ in self._writers[self._known(part)]})
+
+    def accesses_before(self, parts: Iterable[Part]) -> tuple[list[int], list[int]]:
+        """Return the readers, and the writers that do not come before one of these readers anyway."""
+        readers = {item for part in parts for item in self._readers[self._known(part)]}
+        writers = {item for part in parts for item in self._writers[self._known(part)]}
+        first = {at for at, part in writers if not any(at < after and other in self._near[part] for after, other in readers)}
+        return sorted({position for position, _ in readers}), sorted(first)
+
+    def write(self, position: int, parts: Iterable[Part]) -> None:
+        for part in map(self._known, parts):
+            for other in self._near[part]:
+                for seen in (self._writers, self._readers):
+                    seen[other] = [item for item in seen[other] if item[1] not in self._near[part] or item[0] == position]
+                self._writers[other].append((position, part))
+
+    def read(self, position: int, parts: Iterable[Part]) -> None:
+        for part in map(self._known, parts):
+            for other in self._near[part]:
+                self._readers[other].append((position, part))
+
+    def _known(self, part: Part) -> Part:
+        return part if part in self._near else None
 
 
 def _through_views(edges: Edges, before: int, after: int, producers: Sequence[set[int]]) -> bool:
@@ -75,6 +137,22 @@ def add_chain(edges: Edges, members: Sequence[int], why: Why) -> None:
     """Keep the members (ascending positions) in graph order."""
     for before, after in itertools.pairwise(members):
         edges.add(before, after, why)
+
+
+def add_prefetches(edges: Edges, accesses: Mapping[str, Access], prefetches: Sequence[int], tasks: Sequence[int]) -> None:
+    """Keep each prefetch in front of the next task that reads what it brings: behind that it would be of no use.
+
+    Positions ascend. What a prefetch brings is the first storage it reads.
+    """
+    readers: dict[str, list[int]] = {}
+    for task in set(tasks).difference(prefetches):
+        for storage in accesses[edges.names[task]].reads:
+            readers.setdefault(storage, []).append(task)
+    for prefetch in prefetches:
+        brought = accesses[edges.names[prefetch]].reads[:1]
+        later = [task for storage in brought for task in readers.get(storage, ()) if task > prefetch]
+        if later:
+            edges.add(prefetch, min(later), Why.USER)
 
 
 def add_block(edges: Edges, first: int, last: int) -> None:

@@ -9,6 +9,8 @@ from enum import StrEnum
 
 import networkx as nx
 
+from autostream.graph.regions import Region
+
 
 class Unit(StrEnum):
     """The part of the chip an operator runs on."""
@@ -73,6 +75,7 @@ class Op:
     """One operator of the graph, free of any torch object.
 
     `reads` and `writes` name storages. `scope` holds the merged attributes of the user's enclosing scopes (innermost wins).
+    `read_regions` and `write_regions` tell for some of these where in the storage; one they do not name is touched anywhere.
     """
 
     name: str
@@ -88,11 +91,17 @@ class Op:
     bytes_written: int
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
+    read_regions: tuple[tuple[str, Region], ...] = ()
+    write_regions: tuple[tuple[str, Region], ...] = ()
     module_path: str = ""
     source_line: str = ""
     scope: tuple[tuple[str, str], ...] = ()
     #: Process-group name of a collective, else None.
     group: str | None = None
+    #: Ranks that take part in a collective, where the graph tells; else None.
+    group_size: int | None = None
+    #: True for a copy whose destination is a graph input itself, not a view of one.
+    into_input: bool = False
     #: True if the operator table knows this target; an unknown one is estimated conservatively and reported.
     known: bool = True
 

@@ -26,6 +26,7 @@ class OpInfo:
     writes: tuple[str, ...] = ()
     aliases: bool = False
     order: tuple[str, ...] = ()
+    workspace: str = ""
 
 
 def classify(target: str) -> OpInfo | None:
@@ -79,6 +80,7 @@ def _entries() -> Iterator[tuple[str, OpInfo]]:
                     writes=tuple(entry.get("writes", ())),
                     aliases=entry.get("aliases", False),
                     order=tuple(entry.get("order", ())),
+                    workspace=entry.get("workspace", ""),
                 ),
             )
 

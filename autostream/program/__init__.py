@@ -1,27 +1,30 @@
-"""Multi-stream programs as they will run: read back from emitted graphs, proved and simulated."""
+"""Multi-stream programs as they will run: read back from emitted graphs, proved and simulated.
+
+What needs torch is not here and is imported by name: the reader of FX graphs (`fx`, `writeback`) and the executor (`execute`,
+`runner`).
+"""
 
 from __future__ import annotations
 
 from autostream.program.ascend_ir import read_ascend_ir
-from autostream.program.execute import differs, execute, serial
-from autostream.program.fx import read_fx, written_back
 from autostream.program.happens import HappensBefore, happens_before
 from autostream.program.lifetimes import Lifetime, Memory, Pool, lifetimes, peak_memory, returned_storages
 from autostream.program.model import Edge, EdgeKind, Finding, Lost, Semantics, Severity, Slot, Step, StreamProgram, Timeline
 from autostream.program.order import cross_edges
+from autostream.program.oversync import Intended
+from autostream.program.pools import pool_findings, shared_pools
+from autostream.program.prefetch import prefetch_findings
 from autostream.program.ranks import verify_ranks
 from autostream.program.reuse import Placement, growth_findings, memory_check, place, reuse_findings
-from autostream.program.runner import Execution, ExecutionError
 from autostream.program.simulate import simulate
 from autostream.program.verify import verify
 
 __all__ = [
     "Edge",
     "EdgeKind",
-    "Execution",
-    "ExecutionError",
     "Finding",
     "HappensBefore",
+    "Intended",
     "Lifetime",
     "Lost",
     "Memory",
@@ -34,21 +37,19 @@ __all__ = [
     "StreamProgram",
     "Timeline",
     "cross_edges",
-    "differs",
-    "execute",
     "growth_findings",
     "happens_before",
     "lifetimes",
     "memory_check",
     "peak_memory",
     "place",
+    "pool_findings",
+    "prefetch_findings",
     "read_ascend_ir",
-    "read_fx",
     "returned_storages",
     "reuse_findings",
-    "serial",
+    "shared_pools",
     "simulate",
     "verify",
     "verify_ranks",
-    "written_back",
 ]

@@ -5,7 +5,7 @@ ERROR: it may happen in a run that keeps the order of emission. WARNING: only if
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from autostream.cost.model import Cost, Machine
@@ -36,15 +36,33 @@ class Overlaps:
     ) -> Iterator[tuple[Severity, list[tuple[Step, Step]]]]:
         """Yield the forbidden pairs of `steps` that may overlap, gathered by severity and pair of streams."""
         found: dict[tuple[Severity, str, str], list[tuple[Step, Step]]] = {}
-        for one, two in combinations(steps, 2):
-            if not forbidden(one, two):
-                continue
-            severity = next((level for level in self.severities if self.may(one, two, level)), None)
-            if severity is not None:
+        for severity, one, two in self._unordered(tuple(steps)):
+            if forbidden(one, two):
                 low, high = sorted((str(one.stream), str(two.stream)))
                 found.setdefault((severity, low, high), []).append((one, two))
         for (severity, _, _), pairs in found.items():
             yield severity, pairs
+
+    def concurrent(self, steps: Sequence[Step], severity: Severity) -> Iterator[tuple[int, int]]:
+        """Yield the pairs of `steps`, by position, ascending, that may overlap as `may` has it."""
+        order = self._emitted if severity is Severity.ERROR else self._certain
+        at = {step.name: position for position, step in enumerate(steps)}
+        later = order.mask(at)
+        lanes: dict[str | None, int] = {}
+        for step in steps:
+            lanes[step.stream] = lanes.get(step.stream, 0) | order.mask([step.name])
+        for position, step in enumerate(steps):
+            later &= ~order.mask([step.name])
+            yield from ((position, at[name]) for name in order.names_in(order.unordered(step.name) & later & ~lanes[step.stream]))
+
+    def _unordered(self, steps: Sequence[Step]) -> Iterator[tuple[Severity, Step, Step]]:
+        """Yield the pairs that may overlap with the worst severity at which they do."""
+        pairs: dict[tuple[int, int], Severity] = {}
+        for severity in self.severities:
+            for pair in self.concurrent(steps, severity):
+                pairs.setdefault(pair, severity)
+        for one, two in sorted(pairs):
+            yield pairs[one, two], steps[one], steps[two]
 
 
 def contention(
@@ -89,11 +107,8 @@ def gang_deadlocks(overlaps: Overlaps, costs: Mapping[str, Cost], machine: Machi
         ("AIC", machine.aic, [gang.aic for gang in gangs]),
     ):
         for severity in overlaps.severities:
-
-            def concurrent(one: int, two: int, severity: Severity = severity) -> bool:
-                return overlaps.may(gangs[one].step, gangs[two].step, severity)
-
-            for found in heaviest_sets(needs, concurrent, capacity):
+            pairs = overlaps.concurrent([gang.step for gang in gangs], severity)
+            for found in heaviest_sets(needs, pairs, capacity):
                 members = [(gangs[position], needs[position]) for position in found]
                 known = (severity, found) in reported
                 if not known and (severity is Severity.ERROR or not _at_once(overlaps, [gang for gang, _ in members])):

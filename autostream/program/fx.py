@@ -8,24 +8,23 @@ Ascend IR tells: see `autostream.program.ascend_ir`.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 from torch import fx
 
-from autostream.graph import Op, OpGraph, Unit, capture
+from autostream.graph import Op, OpGraph, Unit
+from autostream.graph.capture import capture
+from autostream.program.events import Action, Events, Sync, is_default_stream, not_lowered, streams_by_id, sync_of
+from autostream.program.guards import Guard, guard_complaints
 from autostream.program.kinds import DEFAULT, HCCL, kinds
 from autostream.program.model import Edge, EdgeKind, Lost, Semantics, Step, StreamProgram
-from autostream.program.scopes import Scopes
+from autostream.program.scopes import SCOPE_ENTERS, SCOPE_EXITS, Scopes
+from autostream.program.writeback import is_absorbed, is_getitem, values_written
 
 _RECORD = "air.record.default"
 _WAIT = "air.wait.default"
 _WAIT_TENSOR = "air.wait_tensor.default"
-_COPY = "aten.copy_.default"
-#: Copies that TorchAir drops before it converts where the whole value stays the same, with the position of what they copy.
-_DROPPED = {"aten.clone.default": 0, "aten.copy.default": 1, "aten.slice_scatter.default": 1}
-_SCOPES = frozenset({"air.scope_enter.default", "air.scope_exit.default"})
 #: Super-kernel marks: no operator, no stream.
 _MARKS = ("npu.super_kernel_scope_begin", "npu.super_kernel_scope_end")
 
@@ -36,7 +35,8 @@ def read_fx(graph_module: fx.GraphModule, *, semantics: Semantics = Semantics.GE
     Args:
         graph_module: ATen graph, with or without ``torch.ops.air`` scopes.
         semantics: GE (max-autotune) or CAPTURE (reduce-overhead); in capture mode records and waits are events, views have
-            no task at all, and the graph's output is the last step of the default stream.
+            no task at all, and the graph's output is the last step of the default stream. Named events and waits between
+            streams order steps, record_stream guards memory.
         in_order: True if the backend keeps the order of one stream (GE: StableRDFS).
 
     Raises:
@@ -50,22 +50,21 @@ def read_fx(graph_module: fx.GraphModule, *, semantics: Semantics = Semantics.GE
         edges=tuple(dict.fromkeys(reader.edges)),
         in_order=in_order,
         lost=tuple(reader.lost),
+        forked=tuple(reader.forked),
+        # Reduce-overhead and npugraph_ex (torch_npu 2.13, apply_event_closure_with_multi_stream) do so for every stream scope.
+        closed=() if semantics is Semantics.GE else tuple(reader.opened),
+        guards=tuple((storage, guard.stream) for guard in reader.guards for storage in guard.storages),
+        opened=tuple(reader.opened.items()),
     )
 
 
-def written_back(graph_module: fx.GraphModule) -> dict[str, tuple[str, ...]]:
-    """Return the FX values (``"node.position"``) that GE writes straight into graph inputs, with the names of these inputs.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Awaited:
+    """A wait that has not landed yet: for a value or a record, or (if there is none) for a step that an event stands for."""
 
-    TorchAir turns a ``copy_`` into a graph input into an output that shares the input's memory: the producer of the value
-    writes the input, the copy itself is gone.
-    """
-    found: dict[str, tuple[str, ...]] = {}
-    for node in graph_module.graph.nodes:
-        for producer, position in _values_written(node) if _is_write_back(node) else ():
-            if producer.op == "call_function":
-                value = f"{producer.name}.{position}"
-                found[value] = (*found.get(value, ()), str(node.args[0].target))
-    return found
+    wait: str
+    value: fx.Node | None = None
+    before: str = ""
 
 
 class _Reader:
@@ -74,18 +73,26 @@ class _Reader:
     def __init__(self, graph_module: fx.GraphModule, graph: OpGraph, semantics: Semantics) -> None:
         self._nodes = list(graph_module.graph.nodes)
         self._ops = graph.ops
+        self._semantics = semantics
         self._ge = semantics is Semantics.GE
         self._scopes = Scopes(outermost=self._ge)
         self._last: dict[str | None, str] = {}
-        self._pending: dict[str | None, list[tuple[fx.Node, fx.Node]]] = {}
-        self._recorded: dict[fx.Node, str | None] = {}
+        self._pending: dict[str | None, list[_Awaited]] = {}
+        #: By record: the last operator before it, and its stream.
+        self._recorded: dict[fx.Node, tuple[str | None, str | None]] = {}
         self._waited: set[fx.Node] = set()
         #: Copies into graph inputs: GE makes them part of the operator whose value is copied.
-        self._copies = {node.name for node in self._nodes if self._ge and _is_write_back(node)}
+        self._copies = {node.name for node in self._nodes if self._ge and is_absorbed(node)}
         self._extra_writes = self._write_backs()
         self.steps: list[Step] = []
         self.edges: list[Edge] = []
         self.lost: list[Lost] = []
+        self.guards: list[Guard] = []
+        #: Streams that wait for the default one before that has a task; how many scopes open a label.
+        self.forked: dict[str, None] = {}
+        self.opened: dict[str, int] = {}
+        self._events = Events()
+        self._stream_ids = streams_by_id(graph_module)
         self._streams: dict[str, str | None] = {}
         self._values: dict[str, tuple[str, ...]] = {}
 
@@ -98,15 +105,40 @@ class _Reader:
         self._finish()
 
     def _visit(self, node: fx.Node, target: str) -> None:
-        if target in _SCOPES:
-            self.lost.extend(self._scopes.visit(node, target))
+        sync = sync_of(node)
+        refused = not_lowered(target, self._semantics)
+        if refused:
+            text = f"{node.name!r} ({target}) synchronises nothing: {refused}"
+            self.lost.append(Lost(kind="sync-not-lowered", step=node.name, explanation=text))
+        if target in SCOPE_ENTERS or target in SCOPE_EXITS:
+            self._scope(node, target)
         elif target == _RECORD:
-            self._recorded[node] = self._last.get(self._scopes.key)
+            self._note_nesting(node)
+            self._recorded[node] = (self._last.get(self._scopes.key), self._scopes.key)
         elif target == _WAIT:
+            self._note_nesting(node)
             self._wait(node)
-        elif not target.startswith(_MARKS):
+        elif sync is not None:
+            if not refused:
+                self._synchronise(node, sync)
+        elif not target.startswith(_MARKS) and (not refused or target == _WAIT_TENSOR):
             op = self._ops.get(node.name)
             self._add(node, op.target if op else target, self._stream(node, op, target), op)
+
+    def _scope(self, node: fx.Node, target: str) -> None:
+        outer = self._scopes.label
+        self.lost.extend(self._scopes.visit(node, target))
+        label = self._scopes.label
+        if target in SCOPE_ENTERS and label is not None and label != outer:
+            self.opened[label] = self.opened.get(label, 0) + 1
+
+    def _note_nesting(self, node: fx.Node) -> None:
+        labels = self._scopes.nested
+        if self._ge and labels:
+            text = (
+                f"{node.name!r} is written inside stream {labels[-1]!r} but counts for stream {labels[0]!r}, the outermost scope"
+            )
+            self._lose("nested-scope", node.name, text)
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
@@ -147,13 +179,18 @@ class _Reader:
                 reads=tuple(dict.fromkeys(reads)) if stream else (),
                 writes=tuple(dict.fromkeys(writes)) if stream else (),
                 source=node.name,
+                read_regions=op.read_regions if op and stream else (),
+                # Where a copy that became part of the operator is made is not known.
+                write_regions=() if op is None or not stream or node.name in self._extra_writes else op.write_regions,
             )
         )
         self._streams[node.name] = stream
         for source in sources:
             if source.name in self._streams:
                 self._edge(source.name, node.name, EdgeKind.DATA)
-        if kind == _WAIT_TENSOR:
+        if kind == _WAIT_TENSOR and self._ge and not node.users:
+            self._lose("unused-wait", node.name, f"nothing reads the result of {node.name!r}: it is removed, and nothing waits")
+        elif kind == _WAIT_TENSOR and self._ge:
             self._depend(node, node.args[1] if len(node.args) > 1 else node.kwargs.get("dependency"))
         if node.op == "output" or self._converts(node, op):
             self._land(node)
@@ -161,7 +198,7 @@ class _Reader:
 
     def _storages(self, node: fx.Node) -> tuple[str, ...]:
         """Return the storages a node's value lies in, or may lie in: a view that becomes a task reads them."""
-        if _is_getitem(node):
+        if is_getitem(node):
             element = f"{node.all_input_nodes[0].name}.{node.args[1]}"
             whole = self._storages(node.all_input_nodes[0])
             return (element,) if element in whole else whole
@@ -175,7 +212,7 @@ class _Reader:
         writes: dict[str, tuple[str, ...]] = {}
         for node in self._nodes:
             if node.name in self._copies and node.name in self._ops:
-                for producer, _ in _values_written(node):
+                for producer, _ in values_written(node):
                     writes[producer.name] = (*writes.get(producer.name, ()), *self._ops[node.name].writes)
         return writes
 
@@ -183,25 +220,68 @@ class _Reader:
 
     def _wait(self, node: fx.Node) -> None:
         values = list(_waited_values(node))
-        self._pending.setdefault(self._scopes.key, []).extend((node, value) for value in values)
+        self._pending.setdefault(self._scopes.key, []).extend(_Awaited(wait=node.name, value=value) for value in values)
         if not values:
             self._lose("empty-wait", node.name, f"{node.name!r} waits for nothing")
 
+    def _synchronise(self, node: fx.Node, sync: Sync) -> None:
+        """Follow a named event, a wait between streams or a guard."""
+        stream = self._named(sync.stream)
+        if sync.action is Action.RECORD:
+            self._events.record(node.name, sync.tag, stream, self._last.get(stream))
+        elif sync.action is Action.WAIT:
+            found = self._events.wait(node.name, sync.tag, stream or DEFAULT)
+            if found is not None:
+                self._await(node.name, stream, *found)
+        elif sync.action is Action.WAIT_STREAM:
+            other = self._named(sync.other)
+            self._await(node.name, stream, self._last.get(other), other)
+        elif sync.tensor is not None:
+            producer = self._task_behind(sync.tensor)
+            self.guards.append(
+                Guard(
+                    node=node.name,
+                    stream=stream or DEFAULT,
+                    producer=producer.name,
+                    storages=self._storages(sync.tensor),
+                    copied=tuple(name for source in producer.all_input_nodes[:2] for name in self._storages(source)),
+                )
+            )
+
+    def _named(self, spelling: str | None) -> str | None:
+        """Return the key of a stream that a node spells out, or of the current one."""
+        if spelling is None:
+            return self._scopes.key
+        return None if is_default_stream(spelling) else self._stream_ids.get(spelling, spelling)
+
+    def _await(self, wait: str, stream: str | None, before: str | None, on: str | None) -> None:
+        """Make `stream` wait for `before`, the last operator on stream `on`; where there is none, this may be a fork."""
+        if before is not None:
+            self._pending.setdefault(stream, []).append(_Awaited(wait=wait, before=before))
+        elif stream is not None and stream not in self._last and (on is None or on in self.forked):
+            self.forked[stream] = None
+
     def _land(self, node: fx.Node) -> None:
         """Give the waits that are pending on the current stream to `node`."""
-        for wait, value in self._pending.pop(self._scopes.key, ()):
-            self._waited.add(value)
-            self._depend(node, value, wait)
+        for awaited in self._pending.pop(self._scopes.key, ()):
+            if awaited.value is None:
+                self._edge(awaited.before, node.name, EdgeKind.EVENT)
+            else:
+                self._waited.add(awaited.value)
+                self._depend(node, awaited.value, awaited.wait)
 
-    def _depend(self, node: fx.Node, value: object, wait: fx.Node | None = None) -> None:
+    def _depend(self, node: fx.Node, value: object, wait: str = "") -> None:
         """Add the edge for "`node` waits for `value`", or say why there is none."""
         if not isinstance(value, fx.Node):
             return
-        where = wait.name if wait is not None else node.name
-        before = self._recorded[value] if value in self._recorded else self._task_behind(value).name
+        where = wait or node.name
+        recorded = self._recorded.get(value)
+        before = recorded[0] if recorded else self._task_behind(value).name
         if before is None:
-            if self._ge:  # in capture mode this is how a stream is forked at the start of a graph
+            if self._ge:
                 self._lose("empty-record", where, f"waits for {value.name!r}, a record with no operator before it on its stream")
+            else:  # this is how a stream is forked at the start of a graph
+                self._await(where, self._scopes.key, None, recorded[1] if recorded else None)
             return
         if before not in self._streams:
             self._lose("wait-on-input", where, f"waits for the graph input {before!r}, which no task produces")
@@ -221,7 +301,7 @@ class _Reader:
         """
         while value.name in self._streams and self._streams[value.name] is None and value.all_input_nodes:
             target = str(value.target)
-            passes_on = _is_getitem(value) or target in kinds().fx_nothing or not self._ge
+            passes_on = is_getitem(value) or target in kinds().fx_nothing or not self._ge
             if not passes_on and (target in kinds().fx_no_task or target not in kinds().fx_deferred):
                 break
             value = value.all_input_nodes[0]
@@ -232,13 +312,19 @@ class _Reader:
 
     def _finish(self) -> None:
         for waits in self._pending.values():
-            for wait, value in waits:
-                self._waited.add(value)
-                awaited = self._recorded.get(value) or value.name
-                self._lose("trailing-wait", wait.name, f"no operator follows {wait.name!r} on its stream: nothing waits", awaited)
-        for record, before in self._recorded.items():
+            for waiting in waits:
+                awaited = waiting.before
+                if waiting.value is not None:
+                    self._waited.add(waiting.value)
+                    awaited = self._recorded.get(waiting.value, (None, None))[0] or waiting.value.name
+                self._lose(
+                    "trailing-wait", waiting.wait, f"no operator follows {waiting.wait!r} on its stream: nothing waits", awaited
+                )
+        for record, (before, _) in self._recorded.items():
             if record not in self._waited:
                 self._lose("unused-record", record.name, f"nothing waits for {record.name!r}", before or "")
+        self.lost.extend(self._events.complaints(set(self.opened)))
+        self.lost.extend(guard_complaints(self.guards, self.steps))
         self.lost.extend(self._scopes.unclosed())
 
 
@@ -247,47 +333,6 @@ def _waited_values(node: fx.Node) -> Iterator[fx.Node]:
     for value in values if isinstance(values, (list, tuple)) else (values,):
         if isinstance(value, fx.Node):
             yield value
-
-
-def _value(node: fx.Node) -> tuple[fx.Node, int]:
-    """Return the node that makes a value, and which of its results it is, looking through tuple access and views."""
-    target = str(node.target)
-    if node.op != "call_function" or not node.all_input_nodes:
-        return node, 0
-    if _is_getitem(node):
-        return node.all_input_nodes[0], int(str(node.args[1]))
-    if target in kinds().fx_deferred or target in kinds().fx_no_task or target in kinds().fx_nothing:
-        return _value(node.all_input_nodes[0])
-    return node, 0
-
-
-def _values_written(copy: fx.Node) -> Iterator[tuple[fx.Node, int]]:
-    """Yield the value that a copy into a graph input writes and, where that is a copy that TorchAir may drop, what it copies."""
-    source: object = copy.args[1]
-    while isinstance(source, fx.Node):
-        producer, position = _value(source)
-        yield producer, position
-        at = _DROPPED.get(str(producer.target))
-        source = producer.args[at] if at is not None and at < len(producer.args) else None
-        if isinstance(source, fx.Node) and _layout(source) != _layout(producer):
-            return
-
-
-def _layout(node: fx.Node) -> tuple[str, ...]:
-    value: Any = node.meta.get("val")
-    return (str(value.shape), str(value.dtype), str(value.stride())) if hasattr(value, "stride") else ()
-
-
-def _is_getitem(node: fx.Node) -> bool:
-    return node.target is operator.getitem
-
-
-def _is_write_back(node: fx.Node) -> bool:
-    """True for a copy into a graph input."""
-    if str(node.target) != _COPY or len(node.args) < 2:
-        return False
-    destination, source = node.args[:2]
-    return isinstance(destination, fx.Node) and destination.op == "placeholder" and isinstance(source, fx.Node)
 
 
 def _is_empty(node: fx.Node) -> bool:

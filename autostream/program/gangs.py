@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import TypeVar
 
 import networkx as nx
@@ -58,15 +57,16 @@ def gang_of(step: Step, cost: Cost | None, machine: Machine) -> Gang | None:
     return Gang(step=step, aic=aic, aiv=max(aiv, beside))
 
 
-def heaviest_sets(weights: Sequence[int], concurrent: Callable[[int, int], bool], capacity: int) -> Iterator[tuple[int, ...]]:
+def heaviest_sets(weights: Sequence[int], concurrent: Iterable[tuple[int, int]], capacity: int) -> Iterator[tuple[int, ...]]:
     """Yield sets of items that may all run at once and together weigh more than `capacity`, by position, ascending.
 
+    `concurrent` are the pairs that may run at once.
     Items that no chain of concurrent items connects are independent problems. Each gives at most one set: its heaviest, found
     exactly. In a program whose streams run in order this is the heaviest antichain of happens-before.
     """
     graph = nx.Graph()
     graph.add_nodes_from((position, {"weight": weight}) for position, weight in enumerate(weights) if weight)
-    graph.add_edges_from(pair for pair in combinations(tuple(graph), 2) if concurrent(*pair))
+    graph.add_edges_from((one, two) for one, two in concurrent if weights[one] and weights[two])
     for component in nx.connected_components(graph):
         part = nx.Graph()
         part.add_nodes_from((position, graph.nodes[position]) for position in sorted(component))

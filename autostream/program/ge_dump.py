@@ -20,13 +20,18 @@ from google.protobuf import text_format
 from google.protobuf.message import DecodeError, Message
 
 from autostream.errors import InputError
-from autostream.program.ge_proto import message
+from autostream.program.ge_proto import DATA_TYPES, message
 
 logger = logging.getLogger(__name__)
 
 _LABEL = "_user_stream_label"
 _FX_NAME = "_fx_tensor_name"
+_GROUPS = ("group", "group_ep", "group_name")
+_RANKS = ("ep_world_size", "rank_size")
 _EXPECTED = "expected an Ascend IR graph: a serialised GraphDef, its text form ('op {') or a TorchAir graph dump ('node {')"
+#: A data type of a later GE than this; and what TorchAir notes of the tensor that torch saw.
+_NEW_TYPE = re.compile(rf"\bdtype:\s*DT_(?!(?:{'|'.join(DATA_TYPES)})\b)\w+")
+_META = re.compile(r"shape=torch\.Size\(\[([^\]]*)\]\)")
 #: A text form starts, after comments, with a field of its top-level message.
 _TEXT = re.compile(r"(?:\s+|#[^\n]*\n)*(node|name|op|attr|input|output|version|custom_version|graph)\s*[:{<]")
 
@@ -37,6 +42,18 @@ class GeInput:
 
     producer: str
     index: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeTensor:
+    """What a graph tells of one output of an operator."""
+
+    #: None where it does not tell all sizes.
+    shape: tuple[int, ...] | None
+    #: As GE spells it, ``"DT_BF16"``.
+    dtype: str
+    #: True if a size depends on the inputs of a run.
+    dynamic: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +72,14 @@ class GeOp:
     output_names: tuple[str, ...]
     #: FX value each output is, as ``"node.position"``; empty where it is none.
     fx_values: tuple[str, ...] = ()
+    #: Sizes of each output; None where the graph does not tell all of them.
+    shapes: tuple[tuple[int, ...] | None, ...] = ()
+    #: Process group of a collective, empty if there is none.
+    group: str = ""
+    #: Ranks that take part in a collective; None where the graph does not tell.
+    group_size: int | None = None
+    #: Each output as fully as the graph tells it: what torch saw counts too where GE was not asked yet.
+    tensors: tuple[GeTensor, ...] = ()
 
     @property
     def fx_node(self) -> str:
@@ -130,6 +155,7 @@ def _parse_text(text: str, kind: str, where: str) -> Any:
 
 
 def _from_text(text: str, kind: str) -> Message:
+    text = _NEW_TYPE.sub("dtype: DT_UNDEFINED", text)  # the parser skips fields it does not know, but no names of an enumeration
     parsed: Message = text_format.Parse(text, message(kind)(), allow_unknown_field=True)
     return parsed
 
@@ -149,6 +175,10 @@ def _op(op: Any) -> GeOp:
         input_names=_ports(op.attr, "input", op.input_desc),
         output_names=_ports(op.attr, "output", op.output_desc),
         fx_values=tuple(_fx_value(desc) for desc in op.output_desc),
+        shapes=tuple(_shape(desc) for desc in op.output_desc),
+        tensors=tuple(_tensor(desc) for desc in op.output_desc),
+        group_size=_ranks(op.attr[key].i for key in _RANKS if key in op.attr),
+        group=next((op.attr[key].s.decode(errors="replace") for key in _GROUPS if key in op.attr), ""),
     )
 
 
@@ -180,6 +210,8 @@ def _dump_op(node: Any, where: str) -> GeOp:
     inputs = [f"{entry[1:]}:-1" if entry.startswith("^") else entry for entry in node.input]
     data, controls = _split_inputs(inputs)
     attrs = {attr.key: attr for attr in node.attr}
+    outputs = [value(attr, "TensorDescriptor") for attr in node.attr if attr.key.startswith("[o]")]
+    groups = (value(attrs[key], "AttrDef").s.decode(errors="replace") for key in _GROUPS if key in attrs)
     return GeOp(
         name=node.name,
         type=node.op,
@@ -188,12 +220,42 @@ def _dump_op(node: Any, where: str) -> GeOp:
         controls=controls,
         input_names=tuple(attr.key[3:] for attr in node.attr if attr.key.startswith("[i]")),
         output_names=tuple(attr.key[3:] for attr in node.attr if attr.key.startswith("[o]")),
-        fx_values=tuple(_fx_value(value(attr, "TensorDescriptor")) for attr in node.attr if attr.key.startswith("[o]")),
+        fx_values=tuple(_fx_value(desc) for desc in outputs),
+        shapes=tuple(_shape(desc) for desc in outputs),
+        tensors=tuple(_tensor(desc) for desc in outputs),
+        group_size=_ranks(value(attrs[key], "AttrDef").i for key in _RANKS if key in attrs),
+        group=next(groups, ""),
     )
 
 
 def _label(attr: Any) -> str | None:
     return attr.s.decode(errors="replace") or None
+
+
+def _ranks(sizes: Iterable[int]) -> int | None:
+    return next((int(size) for size in sizes if size > 0), None)
+
+
+def _shape(desc: Any) -> tuple[int, ...] | None:
+    """Return the sizes of an output; a negative one is not known. No size at all is a scalar, or nothing said: a scalar then."""
+    sizes = tuple(int(size) for size in desc.shape.dim)
+    return None if any(size < 0 for size in sizes) else sizes
+
+
+def _tensor(desc: Any) -> GeTensor:
+    number = int(desc.dtype)
+    dtype = f"DT_{DATA_TYPES[number]}" if 0 <= number < len(DATA_TYPES) else "DT_UNDEFINED"
+    sizes: tuple[int, ...] | None = tuple(int(size) for size in desc.shape.dim)
+    if not sizes and "_meta" in desc.attr:
+        seen = _META.search(desc.attr["_meta"].s.decode(errors="replace"))
+        words = [word.strip() for word in seen[1].split(",")] if seen and seen[1].strip() else []
+        if not all(word.isdecimal() for word in words):  # a symbol
+            return GeTensor(shape=None, dtype=dtype, dynamic=True)
+        sizes = tuple(map(int, words)) if seen else None
+    elif not sizes and not desc.HasField("shape"):
+        sizes = None
+    dynamic = sizes is not None and any(size < 0 for size in sizes)
+    return GeTensor(shape=None if dynamic else sizes, dtype=dtype, dynamic=dynamic)
 
 
 def _fx_value(desc: Any) -> str:

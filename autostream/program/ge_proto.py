@@ -16,12 +16,13 @@ _PACKAGE = "autostream.ir"
 _Field = descriptor_pb2.FieldDescriptorProto
 _SCALARS = {"string": _Field.TYPE_STRING, "bytes": _Field.TYPE_BYTES, "int64": _Field.TYPE_INT64, "bool": _Field.TYPE_BOOL}
 
-#: Message -> field -> (number, type). A type is a scalar, another message, ``[type]`` for repeated or ``{type}`` for a map
-#: from string.
+#: Message -> field -> (number, type). A type is a scalar, the enumeration ``DataType``, another message, ``[type]`` for repeated
+#: or ``{type}`` for a map from string.
 _GE = {
     "ListValue": {"s": (2, "[bytes]"), "i": (3, "[int64]")},
     "AttrDef": {"list": (1, "ListValue"), "s": (2, "bytes"), "i": (3, "int64"), "b": (5, "bool")},
-    "TensorDescriptor": {"name": (1, "string"), "attr": (5, "{AttrDef}")},
+    "ShapeDef": {"dim": (1, "[int64]")},
+    "TensorDescriptor": {"name": (1, "string"), "dtype": (2, "DataType"), "shape": (3, "ShapeDef"), "attr": (5, "{AttrDef}")},
     "OpDef": {
         "name": (1, "string"),
         "type": (2, "string"),
@@ -33,6 +34,14 @@ _GE = {
     "GraphDef": {"name": (1, "string"), "op": (6, "[OpDef]")},
     "ModelDef": {"name": (1, "string"), "graph": (7, "[GraphDef]")},
 }
+
+#: GE's data types by number.
+DATA_TYPES = (
+    "UNDEFINED", "FLOAT", "FLOAT16", "INT8", "UINT8", "INT16", "UINT16", "INT32", "INT64", "UINT32", "UINT64", "BOOL", "DOUBLE",
+    "STRING", "DUAL_SUB_INT8", "DUAL_SUB_UINT8", "COMPLEX64", "COMPLEX128", "QINT8", "QINT16", "QINT32", "QUINT8", "QUINT16",
+    "RESOURCE", "STRING_REF", "DUAL", "VARIANT", "BF16", "INT4", "UINT1", "INT2", "UINT2", "COMPLEX32", "HIFLOAT8", "FLOAT8_E5M2",
+    "FLOAT8_E4M3FN", "FLOAT8_E8M0", "FLOAT6_E3M2", "FLOAT6_E2M3", "FLOAT4_E2M1", "FLOAT4_E1M2", "HIFLOAT4",
+)  # fmt: skip
 
 #: The TensorFlow-like text that TorchAir dumps; it exists as text only, so the numbers are arbitrary.
 _DUMP = {
@@ -52,6 +61,9 @@ def message(name: str) -> Any:
 @functools.cache
 def _pool() -> descriptor_pool.DescriptorPool:
     file = descriptor_pb2.FileDescriptorProto(name="autostream_ir.proto", package=_PACKAGE, syntax="proto3")
+    types = file.enum_type.add(name="DataType")
+    for number, name in enumerate(DATA_TYPES):
+        types.value.add(name=f"DT_{name}", number=number)
     for name, fields in (_GE | _DUMP).items():
         descriptor = file.message_type.add(name=name)
         for field, (number, kind) in fields.items():
@@ -74,6 +86,8 @@ def _add_field(owner: descriptor_pb2.DescriptorProto, name: str, number: int, ki
         element = f"{owner.name}.{entry.name}"
     if element in _SCALARS:
         field.type = _SCALARS[element]
+    elif element == "DataType":
+        field.type, field.type_name = _Field.TYPE_ENUM, f".{_PACKAGE}.{element}"
     else:
         field.type = _Field.TYPE_MESSAGE
         field.type_name = f".{_PACKAGE}.{element}"

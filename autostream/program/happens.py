@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from autostream.errors import VerificationError
 from autostream.program.model import Semantics, StreamProgram
@@ -14,6 +14,8 @@ class HappensBefore:
 
     The engine may remove some steps (an Identity). Between two other steps, the place of such a step on its stream proves
     nothing; what concerns the step itself is judged as if it stays.
+
+    Sets of steps are bit masks over the positions of the tasks in emission order: see `mask`.
     """
 
     def __init__(self, order: Order, *, stream_order: bool) -> None:
@@ -24,26 +26,53 @@ class HappensBefore:
         sequence = linear_extension(placed)
         #: Steps with a task in an order that respects happens-before.
         self.sequence = tuple(order.names[position] for position in sequence)
+        self._names = order.names
         self._index = {name: position for position, name in enumerate(order.names)}
         self._may_vanish = order.may_vanish
-        lanes = order.streams if stream_order else None
-        self._placed = _Clocks(sequence, placed, lanes)
+        self._vanishing = self.mask(name for name, vanishes in zip(order.names, order.may_vanish, strict=True) if vanishes)
+        self._all = (1 << len(order.names)) - 1
+        self._placed = _Reach(sequence, placed)
         self._certain = self._placed
-        if stream_order and any(order.may_vanish):
-            alone = [f"{i}" if vanishes else f"stream {order.streams[i]}" for i, vanishes in enumerate(order.may_vanish)]
-            self._certain = _Clocks(sequence, predecessors(order, stream_order=True, vanishing=False), alone)
+        if stream_order and self._vanishing:
+            self._certain = _Reach(sequence, predecessors(order, stream_order=True, vanishing=False))
 
     def before(self, first: str, second: str) -> bool:
         """Return True if `first` has always ended when `second` starts; False if either has no task."""
         one, two = self._index.get(first), self._index.get(second)
         if one is None or two is None:
             return False
-        clocks = self._placed if self._may_vanish[one] or self._may_vanish[two] else self._certain
-        return clocks.before(one, two)
+        reach = self._placed if self._may_vanish[one] or self._may_vanish[two] else self._certain
+        return bool(reach.past[two] >> one & 1)
 
     def ordered(self, one: str, two: str) -> bool:
         """Return True if one of the two always comes before the other."""
         return self.before(one, two) or self.before(two, one)
+
+    def mask(self, names: Iterable[str]) -> int:
+        """Return a set of steps with a task as a bit mask."""
+        found = 0
+        for name in names:
+            found |= 1 << self._index[name]
+        return found
+
+    def unordered(self, name: str) -> int:
+        """Return the other steps that come neither before nor after one step, as a bit mask."""
+        position = self._index[name]
+        placed = self._placed.ordered(position)
+        if self._certain is self._placed or self._may_vanish[position]:
+            return self._all & ~placed
+        return self._all & ~(placed & self._vanishing | self._certain.ordered(position) & ~self._vanishing)
+
+    def names_in(self, mask: int) -> Iterator[str]:
+        """Yield the steps of a set in emission order."""
+        while mask:
+            low = mask & -mask
+            yield self._names[low.bit_length() - 1]
+            mask ^= low
+
+    def first(self, mask: int) -> str:
+        """Return the step of a set, not empty, that is emitted first."""
+        return self._names[(mask & -mask).bit_length() - 1]
 
 
 def happens_before(program: StreamProgram, *, stream_order: bool | None = None) -> HappensBefore:
@@ -67,51 +96,19 @@ def keeps_stream_order(program: StreamProgram) -> bool:
     return program.in_order or program.semantics is Semantics.CAPTURE
 
 
-class _Clocks:
-    """Vector clocks: per step and lane, the last place on the lane that is known to be over; places count from 1.
+class _Reach:
+    """Per step, what is over when it starts and what starts when it is over: one pass each way over the edges."""
 
-    Without lanes every step is a lane of its own: its clock entries are then 0 or 1 and kept as bits.
-    """
-
-    def __init__(self, sequence: Sequence[int], before: Sequence[Sequence[int]], lanes: Sequence[str] | None) -> None:
-        self._bits: list[int] = []
-        self._clocks: list[list[int]] = []
-        self._lanes: list[int] = []
-        self._places: list[int] = []
-        if lanes is None:
-            self._fill_bits(sequence, before)
-        else:
-            self._number(lanes)
-            self._fill_clocks(sequence, before)
-
-    def before(self, one: int, two: int) -> bool:
-        if self._clocks:
-            return self._clocks[two][self._lanes[one]] >= self._places[one]
-        return bool(self._bits[two] >> one & 1)
-
-    def _number(self, lanes: Sequence[str]) -> None:
-        numbers: dict[str, int] = {}
-        counts: list[int] = []
-        for name in lanes:
-            lane = numbers.setdefault(name, len(numbers))
-            if lane == len(counts):
-                counts.append(0)
-            counts[lane] += 1
-            self._lanes.append(lane)
-            self._places.append(counts[lane])
-
-    def _fill_clocks(self, sequence: Sequence[int], before: Sequence[Sequence[int]]) -> None:
-        width = max(self._lanes, default=-1) + 1
-        self._clocks = [[] for _ in sequence]
-        for position in sequence:
-            clock = [0] * width
-            for source in before[position]:
-                clock = list(map(max, clock, self._clocks[source]))
-                clock[self._lanes[source]] = max(clock[self._lanes[source]], self._places[source])
-            self._clocks[position] = clock
-
-    def _fill_bits(self, sequence: Sequence[int], before: Sequence[Sequence[int]]) -> None:
-        self._bits = [0] * len(sequence)
+    def __init__(self, sequence: Sequence[int], before: Sequence[Sequence[int]]) -> None:
+        self.past = [0] * len(sequence)
+        self._future = [0] * len(sequence)
         for position in sequence:
             for source in before[position]:
-                self._bits[position] |= self._bits[source] | 1 << source
+                self.past[position] |= self.past[source] | 1 << source
+        for position in reversed(sequence):
+            for source in before[position]:
+                self._future[source] |= self._future[position] | 1 << position
+
+    def ordered(self, position: int) -> int:
+        """Return the step itself and all that come before or after it."""
+        return self.past[position] | self._future[position] | 1 << position

@@ -44,6 +44,8 @@ class Kinds:
     views: Patterns
     may_alias: Patterns
     overwrites: Patterns
+    broadcasts: Patterns
+    control_flow: Patterns
     sinks: Patterns
     hccl: Patterns
     collectives: Patterns
@@ -52,6 +54,8 @@ class Kinds:
     communicator_min_aiv: int
     all_core: Patterns
     host_updated: Patterns
+    #: (GE operator types, operator that stands for them where costs are asked for).
+    priced_as: tuple[tuple[Patterns, str], ...]
     fx_deferred: Patterns
     fx_no_task: Patterns
     fx_nothing: Patterns
@@ -70,6 +74,8 @@ def kinds() -> Kinds:
         views=Patterns.of(data["views"]),
         may_alias=Patterns.of(data["may_alias"]),
         overwrites=Patterns.of(data["overwrites"]),
+        broadcasts=Patterns.of(data["broadcasts"]),
+        control_flow=Patterns.of(data["control_flow"]),
         sinks=Patterns.of(data["sinks"]),
         hccl=Patterns.of(collectives["hccl"]),
         collectives=Patterns.of(entry for entries in collectives.values() for entry in entries),
@@ -77,6 +83,7 @@ def kinds() -> Kinds:
         communicator_min_aiv=data["communicator_min_aiv"],
         all_core=Patterns.of(data["all_core"]),
         host_updated=Patterns.of(data["host_updated"]),
+        priced_as=tuple((Patterns.of([types]), target) for types, target in data["priced_as"].items()),
         fx_deferred=Patterns.of(fx["deferred"]),
         fx_no_task=Patterns.of(fx["no_task"]),
         fx_nothing=Patterns.of(fx["nothing"]),

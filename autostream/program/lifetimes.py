@@ -4,7 +4,8 @@ Memory is handed out in the order in which steps are issued, before they run, fr
 creates the buffer. A buffer that another stream uses too can go back to its pool in two ways:
 
 - GE: at the first later sync edge from the using stream to the creating one, else never;
-- capture modes: as soon as its last use is issued. Nobody checks that this use has run: see `autostream.program.reuse`.
+- capture modes: as soon as its last use is issued. Nobody checks that this use has run: see `autostream.program.reuse`. Memory
+  that the program guards for the other stream (``record_stream``) is not given back before the end of the graph.
 
 Sizes are exact: what an allocator adds by rounding or fragmentation is not in them.
 """
@@ -96,12 +97,14 @@ def lifetimes(program: StreamProgram, storages: Mapping[str, Storage], *, return
     tasks = tuple(step for step in program.steps if step.stream is not None)
     creators, uses = _uses(tasks, storages)
     lanes = _positions(order.streams)
-    end, kept = len(tasks), frozenset(returned)
+    end, kept, guards = len(tasks), frozenset(returned), frozenset(program.guards)
     found = []
     for name, born in creators.items():
         stream, last_uses = order.streams[born], uses[name]
         last = max(last_uses.values())
         freed = last + 1 if syncs is None else max(syncs.freed(stream, *use) for use in last_uses.items())
+        if syncs is None and any((name, where) in guards for where in last_uses if where != stream):
+            freed = end  # during a capture, guarded memory is not given back
         if name in kept:
             last, freed = end - 1, end
         lane = lanes[stream]

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autostream.graph.regions import Region
+
 
 class Semantics(StrEnum):
     """What the backend orders by itself."""
@@ -29,8 +31,9 @@ class Step:
     """One node of the program.
 
     `stream` is None for what occupies no stream (Const, Data, views that GE drops): it passes data on but can neither wait nor
-    be waited for. `reads` and `writes` name storages. `source` is the FX node it came from (its own name in an FX program, may
-    be empty in a dump).
+    be waited for. `reads` and `writes` name storages; `read_regions` and `write_regions` tell for some of these where in the
+    storage, and one they do not name is touched anywhere. `source` is the FX node it came from (its own name in an FX program,
+    may be empty in a dump).
     """
 
     name: str
@@ -39,6 +42,8 @@ class Step:
     reads: tuple[str, ...] = ()
     writes: tuple[str, ...] = ()
     source: str = ""
+    read_regions: tuple[tuple[str, Region], ...] = ()
+    write_regions: tuple[tuple[str, Region], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +76,14 @@ class StreamProgram:
     #: True if steps of one stream run in emission order (GE: StableRDFS); False if the backend may re-sort independent steps.
     in_order: bool
     lost: tuple[Lost, ...] = ()
+    #: Capture modes: streams that start by waiting for the stream the graph runs on before that has any task.
+    forked: tuple[str, ...] = ()
+    #: Capture modes: streams that the backend itself starts behind the start of the graph and joins before its output.
+    closed: tuple[str, ...] = ()
+    #: Capture modes: (storage, stream) whose memory the program says is used on that stream too (``record_stream``).
+    guards: tuple[tuple[str, str], ...] = ()
+    #: Stream labels with the number of scopes that open them.
+    opened: tuple[tuple[str, int], ...] = ()
 
     def streams(self) -> Mapping[str, tuple[Step, ...]]:
         """Return the steps of each stream in emission order; steps without a stream are left out."""
@@ -96,13 +109,21 @@ class Finding:
     #: ``race``, ``lost-sync``, ``wait-on-const``, ``deadlock``, ``unpaired-scope``, ``order-lost``, ``order-unproven``,
     #: ``unordered-collectives``, ``unjoined-stream``, ``relies-on-sort``, ``memory-reuse``, ``memory-growth``,
     #: ``gang-deadlock``, ``communicators-in-parallel``, ``group-on-two-streams``, ``too-few-cores``,
-    #: ``collective-beside-update``, ``update-on-side-stream``, ``rank-missing``, ``rank-order``.
+    #: ``collective-beside-update``, ``update-on-side-stream``, ``rank-missing``, ``rank-order``, ``unforked-stream``,
+    #: ``sync-not-lowered``, ``event-never-recorded``, ``event-recorded-later``, ``event-recorded-twice``,
+    #: ``event-awaited-twice``, ``stream-as-event``, ``guard-on-own-stream``, ``guard-on-copy``, ``guard-without-use``,
+    #: ``nested-scope``, ``over-synchronised``, ``redundant-wait``, ``unneeded-wait``, ``hidden-wait``, ``cores-unknown``,
+    #: ``stale-suppression``, ``expired-suppression``.
     kind: str
     severity: Severity
     steps: tuple[str, ...]
     streams: tuple[str, ...]
     explanation: str
     remedy: str
+    #: By step: module path and ``file:line`` in the user's program, ``"layers.0.mlp (model.py:12)"``; empty where it is unknown.
+    where: tuple[str, ...] = ()
+    #: On which levels it was found (``"fx"``, ``"ascend_ir"``); empty if nobody said.
+    levels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,29 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from autostream.graph.regions import Part, Region, neighbours, overlap, parts_of
 from autostream.program.happens import HappensBefore
 from autostream.program.model import Finding, Semantics, Severity, Step, StreamProgram
 
 _HAZARDS = {(False, True): "write after read", (True, False): "read after write", (True, True): "write after write"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Conflict:
+@dataclass(slots=True)
+class _Conflicts:
+    """The unordered pairs of one kind: the first of them, and how many there are."""
+
     first: Step
     second: Step
-    hazard: str
+    count: int = 0
 
 
 def conflict(one: Step, two: Step) -> bool:
-    """Return True if both touch a storage that at least one of them writes."""
-    return not (_disjoint(one.writes, two.reads) and _disjoint(one.reads, two.writes) and _disjoint(one.writes, two.writes))
+    """Return True if both may touch a byte that at least one of them writes."""
+    reads, writes = parts_of(two.reads, two.read_regions), parts_of(two.writes, two.write_regions)
+    own = parts_of(one.reads, one.read_regions)
+    return any(
+        _meet(parts, other.get(storage, ()))
+        for storage, parts in parts_of(one.writes, one.write_regions).items()
+        for other in (reads, writes)
+    ) or any(_meet(parts, own.get(storage, ())) for storage, parts in writes.items())
 
 
-def _disjoint(one: tuple[str, ...], two: tuple[str, ...]) -> bool:
-    return not one or not two or set(one).isdisjoint(two)
+def _meet(some: Sequence[Part], others: Sequence[Part]) -> bool:
+    return any(one is None or two is None or overlap(one, two) for one in some for two in others)
 
 
 def races(program: StreamProgram, certain: HappensBefore, emitted: HappensBefore) -> Iterator[Finding]:
@@ -32,45 +41,68 @@ def races(program: StreamProgram, certain: HappensBefore, emitted: HappensBefore
 
     ERROR: unordered. WARNING: ordered only if the backend keeps the order in which the steps of one stream were emitted.
     """
+    lanes = {stream: certain.mask(step.name for step in steps) for stream, steps in program.streams().items()}
+    by_name = {step.name: step for step in program.steps}
     for storage, accesses in _accesses(program).items():
-        groups: dict[tuple[str, str, bool], list[_Conflict]] = {}
-        for conflict in _conflicts(accesses, storage):
-            one, two = conflict.first.name, conflict.second.name
-            if certain.ordered(one, two):
+        found: dict[tuple[str, str, bool], _Conflicts] = {}
+        for step, others in _conflicting(storage, accesses, certain):
+            unordered = others & certain.unordered(step.name)
+            if not unordered:
                 continue
-            streams = sorted((str(conflict.first.stream), str(conflict.second.stream)))
-            groups.setdefault((streams[0], streams[1], emitted.ordered(one, two)), []).append(conflict)
-        for (_, _, relies), conflicts in groups.items():
+            by_emission = unordered & ~emitted.unordered(step.name)
+            for stream, lane in lanes.items():
+                for relies, pairs in ((False, unordered & ~by_emission & lane), (True, by_emission & lane)):
+                    if pairs:
+                        low, high = sorted((str(step.stream), stream))
+                        first, second = sorted((step, by_name[certain.first(pairs)]), key=accesses.__getitem__)
+                        found.setdefault((low, high, relies), _Conflicts(first, second)).count += pairs.bit_count()
+        for (_, _, relies), conflicts in found.items():
             yield _finding(program, storage, conflicts, relies=relies)
 
 
-def _accesses(program: StreamProgram) -> dict[str, list[Step]]:
-    """Return for every storage that is written the tasks that touch it, in emission order."""
-    touched: dict[str, list[Step]] = {}
+def _accesses(program: StreamProgram) -> dict[str, dict[Step, int]]:
+    """Return for every storage that is written the tasks that touch it, with their place in emission order."""
+    touched: dict[str, dict[Step, int]] = {}
     written: set[str] = set()
-    for step in program.steps:
+    for position, step in enumerate(program.steps):
         if step.stream is None:
             continue
         written.update(step.writes)
         for storage in dict.fromkeys((*step.reads, *step.writes)):
-            touched.setdefault(storage, []).append(step)
+            touched.setdefault(storage, {})[step] = position
     return {storage: steps for storage, steps in touched.items() if storage in written and len(steps) > 1}
 
 
-def _conflicts(accesses: list[Step], storage: str) -> Iterator[_Conflict]:
-    """Yield every pair with a write, the earlier emitted step first."""
-    writes = [storage in step.writes for step in accesses]
-    for i in (index for index, write in enumerate(writes) if write):
-        for j in range(len(accesses)):
-            if j == i or (j < i and writes[j]):
-                continue
-            first, second = min(i, j), max(i, j)
-            yield _Conflict(accesses[first], accesses[second], _HAZARDS[writes[first], writes[second]])
+def _conflicting(storage: str, accesses: Iterable[Step], happens: HappensBefore) -> Iterator[tuple[Step, int]]:
+    """Yield every writer of a storage with those that may touch a byte it writes, without the writers that had it already."""
+    read = {step: parts_of((storage,), _in(storage, step.read_regions))[storage] for step in accesses if storage in step.reads}
+    wrote = {step: parts_of((storage,), _in(storage, step.write_regions))[storage] for step in accesses if storage in step.writes}
+    near = neighbours(dict.fromkeys(part for parts in (*read.values(), *wrote.values()) for part in parts))
+    touching = dict.fromkeys(near, 0)
+    for step, parts in (*read.items(), *wrote.items()):
+        for part in parts:
+            touching[part if part in near else None] |= happens.mask([step.name])
+    had = dict.fromkeys(near, 0)
+    for step, parts in wrote.items():
+        known = {part if part in near else None for part in parts}
+        around = {other for part in known for other in near[part]}
+        others = done = 0
+        for part in around:
+            others |= touching[part]
+            done |= had[part]
+        yield step, others & ~done
+        for part in known:
+            had[part] |= happens.mask([step.name])
 
 
-def _finding(program: StreamProgram, storage: str, conflicts: list[_Conflict], *, relies: bool) -> Finding:
-    first, second, hazard = conflicts[0].first, conflicts[0].second, conflicts[0].hazard
-    more = f" (and {len(conflicts) - 1} more pair(s) on these streams)" if len(conflicts) > 1 else ""
+def _in(storage: str, regions: Iterable[tuple[str, Region]]) -> Iterator[tuple[str, Region]]:
+    return (item for item in regions if item[0] == storage)
+
+
+def _finding(program: StreamProgram, storage: str, conflicts: _Conflicts, *, relies: bool) -> Finding:
+    first, second = conflicts.first, conflicts.second
+    hazard = _HAZARDS[storage in first.writes, storage in second.writes]
+    more = f" (and {conflicts.count - 1} more pair(s) on these streams)" if conflicts.count > 1 else ""
     where = f"{first.name!r} on stream {first.stream!r} and {second.name!r} on stream {second.stream!r}"
     if relies:
         text = f"{hazard} on storage {storage!r}: {where} are ordered only by emission, and the engine may re-sort a stream{more}"

@@ -8,7 +8,9 @@ from torch import fx
 
 from autostream.program.model import Lost
 
-_ENTER = "air.scope_enter.default"
+#: By backend: max-autotune and reduce-overhead, npugraph_ex.
+SCOPE_ENTERS = frozenset({"air.scope_enter.default", "npugraph_ex.scope_enter.default"})
+SCOPE_EXITS = frozenset({"air.scope_exit.default", "npugraph_ex.scope_exit.default"})
 _LABEL = "_user_stream_label"
 #: A scope with these attributes alone does not change how views convert.
 _SUPER_KERNEL = frozenset({"_super_kernel_scope", "_super_kernel_options"})
@@ -27,7 +29,7 @@ class Scopes:
 
     def visit(self, node: fx.Node, target: str) -> Iterator[Lost]:
         """Enter or leave a scope; yield a complaint about an exit without a scope."""
-        if target == _ENTER:
+        if target in SCOPE_ENTERS:
             keys = node.args[0] if node.args else node.kwargs.get("keys")
             values = node.args[1] if len(node.args) > 1 else node.kwargs.get("values")
             self._open.append((node.name, dict(zip(_strings(keys), _strings(values), strict=False))))
@@ -53,6 +55,12 @@ class Scopes:
         if not labels:
             return None
         return labels[0] if self._outermost else labels[-1]
+
+    @property
+    def nested(self) -> tuple[str, ...]:
+        """The open stream labels, outermost first, where they differ; empty otherwise."""
+        labels = tuple(dict.fromkeys(self._labels()))
+        return labels if len(labels) > 1 else ()
 
     @property
     def inside(self) -> bool:

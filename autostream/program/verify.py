@@ -13,9 +13,12 @@ from autostream.cost.model import Cost, Machine
 from autostream.graph.model import Why
 from autostream.program.contention import contention
 from autostream.program.happens import HappensBefore, keeps_stream_order
-from autostream.program.kinds import DEFAULT, HCCL, is_collective
-from autostream.program.model import EdgeKind, Finding, Lost, Semantics, Severity, Step, StreamProgram
+from autostream.program.joins import unforked, unjoined
+from autostream.program.kinds import HCCL, is_collective
+from autostream.program.losses import lost_finding, streams_of
+from autostream.program.model import Finding, Severity, Step, StreamProgram
 from autostream.program.order import find_cycle, order_of, predecessors
+from autostream.program.oversync import Intended, over_synchronised
 from autostream.program.races import conflict, races
 
 #: (before, after, reason): names of FX nodes; the first must have ended when the second starts.
@@ -44,6 +47,7 @@ def verify(
     costs: Mapping[str, Cost] | None = None,
     machine: Machine | None = None,
     groups: Mapping[str, str | None] | None = None,
+    intended: Intended | None = None,
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong or doubtful, in a fixed order; no finding of severity ERROR means proved.
 
@@ -55,12 +59,13 @@ def verify(
         machine: how many cores there are.
         groups: process group of the collectives, by step name or FX node. With it the use of one group from two streams is
             checked.
+        intended: if given, what a plan asks for: a wait beyond it is a finding.
     """
     order = order_of(program)
     keeps = keeps_stream_order(program)
     cycle = [order.names[i] for i in find_cycle(predecessors(order, stream_order=keeps))]
     if cycle:
-        return (_deadlock(program, cycle), *(_lost_finding(program, lost, None) for lost in program.lost))
+        return (_deadlock(program, cycle), *(lost_finding(program, lost, None) for lost in program.lost))
     certain = HappensBefore(order, stream_order=keeps)
     # Emission against the edges: the backend must re-sort, so nothing more can be read from the emission order.
     consistent = keeps or not find_cycle(predecessors(order, stream_order=True))
@@ -74,7 +79,8 @@ def verify(
         machine=machine,
         groups=groups,
     )
-    return tuple(finding for check in _CHECKS for finding in check(evidence))
+    found = [finding for check in _CHECKS for finding in check(evidence)]
+    return (*found, *(over_synchronised(program, intended) if intended is not None else ()))
 
 
 def _deadlock(program: StreamProgram, cycle: list[str]) -> Finding:
@@ -83,7 +89,7 @@ def _deadlock(program: StreamProgram, cycle: list[str]) -> Finding:
         kind="deadlock",
         severity=Severity.ERROR,
         steps=tuple(cycle),
-        streams=_streams(by_name[name] for name in cycle),
+        streams=streams_of(by_name[name] for name in cycle),
         explanation=f"these steps wait for each other: {' -> '.join((*cycle, cycle[0]))}",
         remedy="drop one of the waits between them, or emit the steps of one stream in the order of the waits",
     )
@@ -91,66 +97,10 @@ def _deadlock(program: StreamProgram, cycle: list[str]) -> Finding:
 
 # -- lost synchronisation -------------------------------------------------------------------------------------------------
 
-#: Nothing was there to be waited for, or nobody waits: no order is missed.
-_HARMLESS = frozenset({"wait-on-input", "unused-record"})
-_OWN_KIND = frozenset({"wait-on-const", "unpaired-scope"})
-_REMEDIES = {
-    "wait-on-const": "put torch.ops.air.wait_tensor on an input of the operator, or wait before one that emits its task first",
-    "wait-on-view": "write the wait directly before an operator with a task, after its views",
-    "wait-on-copy": "write the wait before the operator that computes the value that is copied",
-    "record-after-view": "wait for the tensor of the operator behind the view",
-    "trailing-wait": "write the wait before the operator that must wait, inside the same scope",
-    "empty-record": "write the record after the operator to wait for, inside the same scope",
-    "empty-wait": "give the wait the record or the tensor to wait for",
-    "dangling-wait": "wait for an operator that stays in the graph",
-    "wait-on-input": "drop the wait: a graph input is there from the start",
-    "unused-record": "drop the record, or wait for it",
-    "unpaired-scope": "pair every scope_enter with one scope_exit",
-}
-
 
 def _lost(evidence: Evidence) -> Iterator[Finding]:
     for lost in evidence.program.lost:
-        yield _lost_finding(evidence.program, lost, evidence.certain)
-
-
-def _lost_finding(program: StreamProgram, lost: Lost, certain: HappensBefore | None) -> Finding:
-    severity = Severity.WARNING if lost.kind in _HARMLESS else Severity.ERROR
-    explanation = lost.explanation
-    if severity is Severity.ERROR and certain is not None and _holds_anyway(program, lost, certain):
-        severity = Severity.NOTE
-        explanation += "; the order it asks for holds by other means"
-    by_name = {step.name: step for step in program.steps}
-    return Finding(
-        kind=lost.kind if lost.kind in _OWN_KIND else "lost-sync",
-        severity=severity,
-        steps=tuple(name for name in (lost.before, lost.step) if name),
-        streams=_streams(by_name[name] for name in (lost.before, lost.step) if name in by_name),
-        explanation=explanation,
-        remedy=_REMEDIES.get(lost.kind, ""),
-    )
-
-
-def _holds_anyway(program: StreamProgram, lost: Lost, certain: HappensBefore) -> bool:
-    """True if the operator the wait was written for comes after the awaited one without it."""
-    waiting = _waiting(program, lost.step)
-    return bool(waiting) and all(certain.before(lost.before, step.name) for step in waiting)
-
-
-def _waiting(program: StreamProgram, landed: str) -> tuple[Step, ...]:
-    """Return the tasks a wait that landed on `landed` was written for: those that get its value, through views or directly."""
-    steps = {step.name: step for step in program.steps}
-    waiting: dict[str, Step] = {}
-    stack, seen = [landed], {landed}
-    while stack:
-        current = stack.pop()
-        for after in (edge.after for edge in program.edges if edge.before == current and edge.kind is EdgeKind.DATA):
-            if steps[after].stream is not None:
-                waiting[after] = steps[after]
-            elif after not in seen:
-                seen.add(after)
-                stack.append(after)
-    return tuple(waiting.values())
+        yield lost_finding(evidence.program, lost, evidence.certain)
 
 
 # -- hazards and required orders ------------------------------------------------------------------------------------------
@@ -174,7 +124,7 @@ def _required(evidence: Evidence) -> Iterator[Finding]:
         pair = _unordered(evidence, tasks[before], tasks[after], reason)
         if pair is not None:
             kind = "relies-on-sort" if evidence.emitted.before(pair[0].name, pair[1].name) else "order-lost"
-            failed.setdefault((kind, _streams(pair)), []).append((*pair, f"{before!r} before {after!r} ({reason})"))
+            failed.setdefault((kind, streams_of(pair)), []).append((*pair, f"{before!r} before {after!r} ({reason})"))
     for (kind, _), pairs in failed.items():
         yield _order_finding(kind, pairs)
     if unproven:
@@ -216,7 +166,7 @@ def _order_finding(kind: str, pairs: list[tuple[Step, Step, str]]) -> Finding:
         kind=kind,
         severity=Severity.WARNING if relies else Severity.ERROR,
         steps=(before.name, after.name),
-        streams=_streams((before, after)),
+        streams=streams_of((before, after)),
         explanation=f"{what} {fault}{more}",
         remedy=f"make {after.name!r} wait for {before.name!r}",
     )
@@ -239,7 +189,7 @@ def _collectives(evidence: Evidence) -> Iterator[Finding]:
             kind="unordered-collectives",
             severity=severity,
             steps=(one.name, two.name),
-            streams=_streams((one, two)),
+            streams=streams_of((one, two)),
             explanation=f"{one.name!r} and {two.name!r} communicate in no fixed order"
             + (", the engine may re-sort their stream" if severity is Severity.WARNING else "")
             + (f"; so do {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""),
@@ -252,21 +202,8 @@ def _communicates(step: Step) -> bool:
 
 
 def _unjoined(evidence: Evidence) -> Iterator[Finding]:
-    """In capture modes every stream must be joined into the default one before the end."""
-    if evidence.program.semantics is not Semantics.CAPTURE:
-        return
-    lanes = evidence.program.streams()
-    end = lanes[DEFAULT][-1].name if DEFAULT in lanes else ""
-    for stream, steps in lanes.items():
-        if stream != DEFAULT and not evidence.certain.before(steps[-1].name, end):
-            yield Finding(
-                kind="unjoined-stream",
-                severity=Severity.ERROR,
-                steps=(steps[-1].name,),
-                streams=(stream,),
-                explanation=f"stream {stream!r} is not joined: the graph may end before {steps[-1].name!r} has run",
-                remedy=f"record after {steps[-1].name!r} and wait for it on the default stream before the output",
-            )
+    yield from unforked(evidence.program, evidence.certain)
+    yield from unjoined(evidence.program, evidence.certain)
 
 
 # -- contention -----------------------------------------------------------------------------------------------------------
@@ -283,8 +220,11 @@ def _contention(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _streams(steps: Iterable[Step]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(step.stream for step in steps if step.stream is not None))
-
-
-_CHECKS: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (_lost, _races, _required, _collectives, _unjoined, _contention)
+_CHECKS: tuple[Callable[[Evidence], Iterable[Finding]], ...] = (
+    _lost,
+    _races,
+    _required,
+    _collectives,
+    _unjoined,
+    _contention,
+)

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import fx
 
-from autostream.graph import OpGraph, capture
+from autostream.graph import OpGraph
+from autostream.graph.capture import capture
 
 
 def empty(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

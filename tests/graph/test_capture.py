@@ -9,7 +9,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn import functional
 
-from autostream.graph import TensorSpec, Unit, Why, capture, to_aten
+from autostream.graph import TensorSpec, Unit, Why
+from autostream.graph.capture import capture
+from autostream.graph.programs import to_aten
 from tests.graph.orders import aten
 from tests.graph.sketch import Sketch, empty, ordered
 

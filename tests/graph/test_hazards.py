@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from autostream import lower
-from autostream.graph import Unit, Why, capture, to_aten
+from autostream.graph import Unit, Why
+from autostream.graph.capture import capture
+from autostream.graph.programs import to_aten
 from tests.graph.orders import Builder, aten, differences, draw_order, run
 from tests.graph.sketch import Sketch, empty, ordered
 
@@ -139,10 +141,12 @@ def test_the_parts_of_a_split_are_one_storage() -> None:
     x = sketch.input("x")
     parts = sketch.call(aten.split.Tensor, x, 2, value=[empty(2, 8), empty(2, 8)])
     first, second = sketch.element(parts, 0), sketch.element(parts, 1)
-    reader = sketch.call(aten.neg.default, second, value=empty(2, 8))
+    beside = sketch.call(aten.neg.default, second, value=empty(2, 8))
+    reader = sketch.call(aten.neg.default, first, value=empty(2, 8))
     write = sketch.call(aten.relu_.default, first, value=empty(2, 8))
-    graph = sketch.capture(reader)
+    graph = sketch.capture(reader, beside)
     assert ordered(graph, reader, write) and "x" in graph.ops[write.name].writes
+    assert not ordered(graph, beside, write)  # the other part
 
 
 def test_lists_and_out_arguments_are_written() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 from torch import fx
 
-from autostream.graph import capture
+from autostream.graph.capture import capture
 from tests.graph.orders import (
     Builder,
     aten,

@@ -15,7 +15,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 
 from autostream.errors import CaptureError, InputError
-from autostream.graph import AtenProgram, capture, to_aten
+from autostream.graph.capture import capture
+from autostream.graph.programs import AtenProgram, to_aten
 
 
 class Cache(nn.Module):

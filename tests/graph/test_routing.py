@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from autostream.demo import moe_decode_layer
-from autostream.graph import capture, expected_load, to_aten
+from autostream.graph.capture import capture
+from autostream.graph.programs import to_aten
+from autostream.graph.routing import expected_load
 from tests import models
 
 pytestmark = pytest.mark.usefixtures("npu_host")

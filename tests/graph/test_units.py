@@ -76,7 +76,7 @@ def test_the_table_is_well_formed() -> None:
         info = classify(name.replace("*", "anything"))
         assert info is not None
         assert info.flops in RULES and info.traffic in ("dense", "gather", "paged", "capped") and info.per >= 1
-        assert set(info.order) <= {"collective", "host", "opaque", "random"}
+        assert set(info.order) <= {"collective", "host", "opaque", "random", "prefetch"}
         assert (info.unit is Unit.COMM) <= ("collective" in info.order)
 
 

@@ -10,7 +10,9 @@ import pytest
 import torch
 
 from autostream import offline
-from autostream.program import EdgeKind, Severity, StreamProgram, happens_before, read_ascend_ir, read_fx, verify, written_back
+from autostream.program import EdgeKind, Severity, StreamProgram, happens_before, read_ascend_ir, verify
+from autostream.program.fx import read_fx
+from autostream.program.writeback import written_back
 from tests.program.programs import Graph, aten, found
 
 #: name, type, inputs, and what else there is to say: label, in, out (port names), fx

@@ -333,7 +333,7 @@ def test_a10_no_collective_runs_beside_attention_that_the_host_updates() -> None
             step("gather", gather, kind=GATHER),
             step("out"),
         ]
-        return program(steps, event=events, semantics=Semantics.CAPTURE)
+        return program(steps, event=events, semantics=Semantics.CAPTURE, forked=("s",))
 
     beside = _check(captured("default", "s", "reduce>gather", "gather>out"), groups={})
     assert found(beside) == []  # after it

@@ -13,23 +13,14 @@ from hypothesis import strategies as st
 from torch import Tensor, fx
 
 from autostream.errors import InputError, VerificationError
-from autostream.graph import OpGraph, capture
-from autostream.program import (
-    Edge,
-    EdgeKind,
-    ExecutionError,
-    Semantics,
-    Severity,
-    StreamProgram,
-    differs,
-    execute,
-    happens_before,
-    read_fx,
-    serial,
-    verify,
-)
+from autostream.graph import OpGraph
+from autostream.graph.capture import capture
+from autostream.program import Edge, EdgeKind, Semantics, Severity, StreamProgram, happens_before, verify
+from autostream.program.execute import differs, execute, serial
+from autostream.program.fx import read_fx
 from autostream.program.interleave import interleaving
 from autostream.program.order import order_of
+from autostream.program.runner import ExecutionError
 from autostream.rewrite.air import Air
 from autostream.rewrite.dialect import Landing
 from autostream.rewrite.emit import emit

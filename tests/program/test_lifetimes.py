@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autostream.errors import VerificationError
-from autostream.graph import Op, OpGraph, Storage, Unit, Why, capture
+from autostream.graph import Op, OpGraph, Storage, Unit, Why
+from autostream.graph.capture import capture
 from autostream.program import (
     Edge,
     EdgeKind,
@@ -25,11 +26,11 @@ from autostream.program import (
     memory_check,
     peak_memory,
     place,
-    read_fx,
     returned_storages,
     reuse_findings,
     verify,
 )
+from autostream.program.fx import read_fx
 from tests.program.programs import Graph, aten, found, program, step
 
 CAPTURE = Semantics.CAPTURE

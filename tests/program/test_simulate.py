@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -12,6 +13,8 @@ from autostream.program import Semantics, StreamProgram, Timeline, simulate
 from tests.program.programs import program, step
 
 MACHINE = Machine(name="toy", aic=24, aiv=48, sync=10, sync_error=0.0)
+#: The same with interference.
+HARSH = replace(MACHINE, hbm_contention=1250, cube_vector_slowdown=1200, compute_comm_slowdown=1500)
 
 
 def cost(duration: int, *, aic: int = 0, aiv: int = 0, hbm: int = 0, comm: int = 0) -> Cost:
@@ -106,6 +109,44 @@ def test_bandwidth_is_shared_in_proportion_for_the_time_of_overlap() -> None:
     assert times(free)["a"] == (0, 1500)
 
 
+def test_users_of_the_memory_get_less_out_of_it_together() -> None:
+    steps = [step("a"), step("b", "s")]
+    machine = replace(MACHINE, hbm_contention=1250)
+    # 600 + 400 of what is now worth 1000 / 1.25 = 800: both take 1.25 times as long.
+    full = simulate(program(steps), {"a": cost(1000, hbm=600), "b": cost(1000, hbm=400)}, machine)
+    assert times(full) == {"a": (0, 1250), "b": (0, 1250)}
+    fits = simulate(program(steps), {"a": cost(1000, hbm=400), "b": cost(1000, hbm=400)}, machine)
+    assert fits.makespan == 1000
+    alone = simulate(program(steps), {"a": cost(1000, hbm=1000), "b": cost(1000)}, machine)
+    assert alone.makespan == 1000
+
+
+def test_kernels_beside_each_other_are_both_stretched_for_as_long_as_both_run() -> None:
+    steps = [step("a"), step("b", "s")]
+    machine = replace(MACHINE, cube_vector_slowdown=1200)
+    run = simulate(program(steps), {"a": cost(1000, aic=24), "b": cost(500, aiv=48)}, machine)
+    # b takes 600; a has then done 500 of its 1000 and needs 500 more alone.
+    assert times(run) == {"a": (0, 1100), "b": (0, 600)}
+    host = simulate(program(steps), {"a": cost(1000, aic=24), "b": cost(500)}, machine)
+    assert host.makespan == 1000, "what holds no core disturbs nobody"
+    copies = simulate(program(steps), {"a": cost(1000, aiv=10), "b": cost(1000, aiv=10)}, machine)
+    assert copies.makespan == 1200
+
+
+def test_a_collective_and_a_kernel_stretch_each_other() -> None:
+    steps = [step("mm"), step("ar", "hccl"), step("add", "s")]
+    machine = replace(MACHINE, compute_comm_slowdown=1500)
+    run = simulate(program(steps[:2]), {"mm": cost(1000, aic=24), "ar": cost(1000, comm=1)}, machine)
+    assert times(run) == {"mm": (0, 1500), "ar": (0, 1500)}
+    gang = simulate(program(steps[:2]), {"mm": cost(1000, aic=24), "ar": cost(1000, aiv=48, comm=1)}, machine)
+    assert gang.makespan == 1500, "a collective on vector cores is one all the same"
+    three = {"mm": cost(1000, aic=24), "ar": cost(1000, comm=1), "add": cost(1000, aiv=48)}
+    both = times(simulate(program(steps), three, replace(machine, cube_vector_slowdown=1200)))
+    # Beside two kernels the collective is stretched once; each kernel pays for the other one as well.
+    assert both["ar"] == (0, 1500)
+    assert both["mm"] == both["add"] == (0, 1500 + 1000 - 1500 * 1000 // 1800 + (1000 - 1500 * 1000 // 1800) // 5)
+
+
 def test_of_several_steps_for_one_node_the_last_carries_the_cost() -> None:
     steps = [step("Const", None, source="add"), step("Cast", source="add"), step("Add", source="add"), step("Mul", source="mul")]
     run = simulate(program(steps), {"add": cost(100), "Mul": cost(3), "mul": cost(50)}, MACHINE)
@@ -196,3 +237,22 @@ def test_a_timeline_is_legal(case: tuple[StreamProgram, dict[str, Cost]]) -> Non
         assert sum(r.comm for r in now) <= 1
         assert slot.end - slot.start >= costs[slot.step].duration
         assert slot.end - slot.start <= costs[slot.step].duration * 3 + 1
+
+
+@given(_cases(bandwidth=True))
+def test_interference_is_paid_for_overlap_alone(case: tuple[StreamProgram, dict[str, Cost]]) -> None:
+    given_program, costs = case
+    run = simulate(given_program, costs, HARSH)
+    assert run == simulate(given_program, costs, HARSH)
+    for slot in run.slots:
+        duration = costs[slot.step].duration
+        beside = [other for other in run.slots if other.step != slot.step and other.start < slot.end and slot.start < other.end]
+        assert slot.end - slot.start >= duration
+        if not beside:
+            assert slot.end - slot.start == duration
+    if len(given_program.streams()) == 1:
+        assert run == simulate(given_program, costs, MACHINE)
+    longest = max((sum(costs[s.name].duration for s in lane) for lane in given_program.streams().values()), default=0)
+    assert run.makespan >= max(longest, _critical_path(given_program, costs)), (
+        "what bounds a plan without interference bounds it still"
+    )
