@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from io import StringIO
+from typing import Any
+
 import pytest
 import torch
-from torch import Tensor
+from rich.console import Console
+from torch import Tensor, fx
 
+import autostream
 from autostream import StreamPass, offline
 from autostream.demo import moe_decode_layer
-from autostream.graph import to_aten
+from autostream.graph import Why
+from autostream.graph.programs import to_aten
+from autostream.options import Options
+from autostream.outcome import Outcome
+from autostream.program import Severity, happens_before
+from autostream.report.terminal import render
 from tests import models
-from tests.faults.scenarios import bf16, fp32, int8, planned, scenario, streams_of
+from tests.faults.scenarios import bf16, fp32, int8, noisy, passed, planned, priced, program_of, scenario, streams_of
 
 pytestmark = pytest.mark.usefixtures("npu_host")
 
@@ -88,3 +99,146 @@ def test_a28_a_padded_batch_and_its_mask_change_nothing_for_the_schedule() -> No
     readers = [n for n in emitted.graph.nodes if any(s.name == "mask_1" for s in n.all_input_nodes)]
     assert len(readers) == 2 and all("where" in str(node.target) for node in readers)
     offline.convert(emitted)
+
+
+# -- the kind, in variants --------------------------------------------------------------------------------------------------
+
+
+def _chain_of(operator: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def chain(x: Tensor) -> Tensor:
+        for _ in range(4):
+            x = operator(x)
+        return x
+
+    return chain
+
+
+@pytest.mark.parametrize("slot", ["pre_pass", "post_pass"])
+@pytest.mark.parametrize(
+    "operator",
+    [torch.sigmoid, lambda x: torch.mm(x, x), lambda x: npu.npu_swiglu(torch.cat([x, x], dim=-1))],
+    ids=["vector", "cube", "npu"],
+)
+def test_a15_g24_a_graph_with_nothing_to_gain_is_bit_identical_in_either_slot(
+    operator: Callable[[Tensor], Tensor], slot: str
+) -> None:
+    """vllm-ascend #8635, onnxruntime #14484: machinery for streams cost 7-10 % where one stream was used."""
+    module = scenario(_chain_of(operator), bf16(512, 512))
+    written: list[str] = []
+
+    def run(graph_module: fx.GraphModule, inputs: Any, config: Any) -> None:
+        graph, before = graph_module.graph, str(graph_module.graph)
+        StreamPass(chip="910B2")(graph_module, inputs, config)
+        assert graph_module.graph is graph
+        written.extend([before, str(graph_module.graph)])
+
+    converted = offline.convert(module, **{slot: run})  # type: ignore[arg-type]
+    report = autostream.reports()[-1]
+    assert report.verdict.code in ("nothing-to-overlap", "no-gain", "within-error")
+    assert report.verdict.reason and report.shows in ("unscheduled", "refused")
+    assert written[0] == written[1]
+    assert converted == offline.convert(module)
+
+
+def test_g17_the_decision_changes_with_the_batch_and_the_threshold_with_the_option() -> None:
+    """vLLM #30085, #38990, #28406: what pays is a matter of the batch; a platform gate and a threshold were added by hand."""
+
+    def layer(x: Tensor, w: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.mm(x, w), torch.sigmoid(torch.tanh(y))
+
+    decisions = {}
+    for batch in (1, 64, 256, 1024):
+        module = scenario(layer, bf16(batch, 64), bf16(64, 64), bf16(batch, 64))
+        before = str(module.graph)
+        model = priced(aten__mm=60.0, aten__sigmoid=0.1 * batch, aten__tanh=0.1 * batch)  # weights bound one, tokens the other
+        for least in (0.2, 0.1):
+            emitted, report = passed(module, cost_model=model, options={"min_gain": least})
+            decisions[batch, least] = report.verdict.accepted
+            assert (str(emitted.graph) == before) is not report.verdict.accepted
+            assert report.verdict.accepted or report.verdict.code == "no-gain"
+    assert [batch for batch in (1, 64, 256, 1024) if decisions[batch, 0.2]] == [256, 1024]
+    assert [batch for batch in (1, 64, 256, 1024) if decisions[batch, 0.1]] == [64, 256, 1024]
+
+
+@pytest.mark.parametrize("factor", [0.01, 1.0])
+def test_a49_a_branch_too_short_to_show_is_not_taken_and_one_that_is_names_its_overlap(factor: float) -> None:
+    """cann-recipes-infer: fake parallelism, 5 % of the branch overlapped. G33: say what should be visible in a profile."""
+
+    def layer(x: Tensor, w: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.mm(x, w), torch.nn.functional.silu(z.to(torch.float32))
+
+    module = scenario(layer, bf16(64, 64), bf16(64, 64), bf16(64, 64))
+    model = priced(aten___to_copy=20 * factor, aten__sigmoid=60 * factor, aten__mul=60 * factor, aten__silu=60 * factor)
+    outcome = planned(module, model)
+    if factor < 0.05:
+        assert outcome.verdict.code in ("no-gain", "nothing-to-overlap", "within-error")
+        assert outcome.graph_module is None
+        return
+    assert outcome.verdict.accepted
+    streams = streams_of(outcome)
+    branch = [name for name in streams if name.startswith(("_to_copy", "silu", "sigmoid", "mul"))]
+    assert {streams[name] for name in branch} == {streams["_to_copy"]} != {streams["mm"]}  # the cast goes with its branch
+    document = outcome.document(name="", options=Options(), model=model)
+    assert document.overlap.total_ns / outcome.costs["mm"].duration >= 0.05
+    (row, *_) = document.overlap.rows
+    assert "mm" in " ".join(row.targets) and set(row.streams) == {streams["mm"], streams["_to_copy"]}
+    text = Console(width=140, record=True, file=StringIO())
+    render(document, text)
+    shown = text.export_text()
+    assert "What runs beside what (simulated)" in shown and "mm" in shown
+
+
+# -- prefetches -------------------------------------------------------------------------------------------------------------
+
+
+def _prefetching(times: int, nbytes: int, shadow: int, weights: int = 1) -> fx.GraphModule:
+    def layer(x: Tensor, w: Tensor, *fetched: Tensor) -> list[Tensor]:
+        for weight in fetched:
+            for _ in range(times):
+                npu.npu_prefetch(weight, x, nbytes)
+        for _ in range(shadow):
+            x = torch.mm(x, w)
+        return [torch.mm(x, weight) for weight in fetched]
+
+    return scenario(layer, bf16(64, 2048), bf16(2048, 2048), *[bf16(2048, 7168)] * weights)
+
+
+def _kinds(outcome: Outcome) -> list[str]:
+    return [one.kind for one in outcome.findings if "prefetch" in one.kind]
+
+
+@pytest.mark.parametrize(
+    ("times", "mib", "shadow", "weights", "kinds"),
+    [
+        (1, 8, 8, 1, []),
+        (2, 8, 8, 1, ["duplicate-prefetch"]),
+        (3, 8, 8, 1, ["duplicate-prefetch"] * 2),
+        (1, 12, 8, 1, []),
+        (1, 12, 8, 2, ["prefetch-over-cache"]),
+        (1, 20, 12, 1, ["prefetch-over-cache"]),
+        (1, 16, 0, 1, ["prefetch-exposed"]),
+    ],
+)
+def test_a57_prefetches_that_cannot_pay_are_named(times: int, mib: int, shadow: int, weights: int, kinds: list[str]) -> None:
+    """vllm-ascend #6629, #11949: a weight fetched twice cost 5-8 %; other prefetches were longer than what hid them."""
+    module = _prefetching(times, mib * 2**20, shadow, weights)
+    outcome = planned(module, priced(npu__npu_prefetch=mib * 1.0, aten__mm=10.0))
+    assert _kinds(outcome) == kinds
+    for finding in outcome.findings:
+        assert finding.severity is not Severity.ERROR and finding.remedy
+
+
+@pytest.mark.parametrize("streams", [0, 2])
+def test_a57_a_prefetch_stays_in_front_of_what_uses_the_weight(streams: int) -> None:
+    """A schedule that moved it behind would make it useless: no value says that it must come first."""
+
+    def layer(x: Tensor, w: Tensor, weight: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        npu.npu_prefetch(weight, x, 2**20)
+        return torch.mm(torch.mm(x, w), weight.t()), torch.sigmoid(torch.tanh(y))
+
+    module = scenario(noisy(layer), bf16(64), bf16(64, 64), bf16(64, 64), bf16(64, 64), bf16(64, 64))
+    outcome = planned(module, priced(npu__npu_prefetch=5.0), side_streams=streams, min_gain=0.0)
+    graph = outcome.graph
+    assert graph is not None and Why.USER in graph.why("npu_prefetch", "mm_1")
+    if streams:
+        assert happens_before(program_of(outcome)).before("npu_prefetch", "mm_1")
