@@ -16,18 +16,21 @@ from torch import fx
 from autostream import offline, telemetry
 from autostream.chips import cost_model
 from autostream.cost.model import Cost
-from autostream.errors import InputError, OfflineError
-from autostream.graph import AtenProgram, OpGraph, to_aten
+from autostream.errors import InputError
+from autostream.graph import OpGraph
+from autostream.graph.programs import AtenProgram, to_aten
+from autostream.inspection import Inspection, inspect_dump, inspect_graph, semantics_of
 from autostream.offline import Converted
 from autostream.options import Options
 from autostream.pipeline import plan
-from autostream.program import Finding, StreamProgram, Timeline, read_ascend_ir, read_fx, verify, written_back
+from autostream.program import Finding, Semantics, StreamProgram, Timeline
 from autostream.report import Document
 from autostream.report.files import save as save_report
 from autostream.rewrite.air import Air
 from autostream.scheduling import Schedule
 from autostream.stream_pass import StreamPass
 from autostream.verdict import Verdict
+from autostream.whatif import what_if as variants
 
 logger = logging.getLogger(__name__)
 
@@ -59,6 +62,10 @@ class ScheduleResult:
     def __repr__(self) -> str:
         return f"ScheduleResult(accepted={self.verdict.accepted}, reason={self.verdict.reason!r})"
 
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict and the timelines."""
+        return self.report._repr_html_()
+
     def lower(self) -> str:
         """Return the Ascend IR of `graph_module` (GraphDef in text form), made here by the real TorchAir.
 
@@ -83,20 +90,15 @@ class ScheduleResult:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inspection:
-    """A multi-stream program as it was read, level by level (``"fx"``, ``"ascend_ir"``), and what the verifier says of it."""
-
-    programs: Mapping[str, StreamProgram]
-    findings: tuple[Finding, ...]
-
-
 def schedule(
     program: Any,
     example_inputs: Any = None,
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     chip: str | None = None,
+    profile: str | Path | None = None,
     options: Options | Mapping[str, Any] | None = None,
+    what_if: bool = False,
 ) -> ScheduleResult:
     """Schedule a program offline: no NPU is needed, nothing is run.
 
@@ -104,19 +106,27 @@ def schedule(
         program: nn.Module (with `example_inputs`, which may be fake or on the meta device), ExportedProgram, ATen
             GraphModule, or the path of a .pt2 file.
         example_inputs: a tensor or a tuple of tensors for an nn.Module.
-        chip: chip name or path of a chip file; None = the device's own, else 910B2.
+        example_kwargs: keyword inputs of an nn.Module.
+        chip: chip name or path of a chip file; None = the device's own, else the profile's, else 910B2.
+        profile: file or folder of a profile of this model; operators that ran there cost what they took, others of their kind
+            are scaled by it.
         options: Options or a mapping.
+        what_if: also plan with other options (one to four side streams, other overlaps) and put what they give into the report.
 
     Raises:
         InputError: wrong type, unknown chip or option, unreadable file.
         CaptureError: the module cannot be captured as one static graph.
     """
     chosen = Options.of(options)
-    model = cost_model(chip)
+    model = cost_model(chip, profile)
     host = _bring_up_host()
-    captured = to_aten(program, example_inputs)
+    captured = to_aten(program, example_inputs, example_kwargs)
     convert = functools.partial(_convert, captured) if host else None
     outcome = plan(captured.graph_module, model=model, options=chosen, dialect=Air(), convert=convert, notes=captured.notes)
+    report = outcome.document(name=captured.name, options=chosen, model=model)
+    if what_if:
+        rows = variants(captured.graph_module, model=model, options=chosen, dialect=Air())
+        report = report.model_copy(update={"what_if": rows})
     return ScheduleResult(
         verdict=outcome.verdict,
         graph=outcome.graph,
@@ -127,48 +137,78 @@ def schedule(
         findings=outcome.findings,
         before=outcome.before,
         after=outcome.after,
-        report=outcome.document(name=captured.name, options=chosen, model=model),
+        report=report,
         original=captured.graph_module,
         ascend_ir=outcome.ascend_ir,
     )
 
 
-def inspect(program: Any, example_inputs: Any = None) -> Inspection:
+def inspect(
+    program: Any,
+    example_inputs: Any = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    chip: str | None = None,
+    semantics: str = "auto",
+    suppressions: str | Path | None = None,
+) -> Inspection:
     """Read a multi-stream program, hand-written or ours, and verify it on every level that can be had here.
 
     Args:
         program: what `schedule` takes, or the path of an Ascend IR dump (.pbtxt, .pb, .txt).
         example_inputs: a tensor or a tuple of tensors for an nn.Module.
+        example_kwargs: keyword inputs of an nn.Module.
+        chip: whose cores gangs must fit in; chip name or path of a chip file, None = the device's own, else 910B2.
+        semantics: ``"ge"`` (max-autotune), ``"capture"`` (reduce-overhead, npugraph_ex), or ``"auto"``: what the graph's own
+            words ask for. A dump is always ``"ge"``.
+        suppressions: YAML file of accepted findings, see `autostream.suppressions`.
 
     Raises:
-        InputError: wrong type, unreadable or foreign file.
+        InputError: wrong type, unreadable or foreign file, unknown chip or semantics.
+        CaptureError: the module cannot be captured as one graph.
     """
+    wanted = semantics_of(semantics)
+    model = cost_model(chip)
     if isinstance(program, str | Path) and Path(program).suffix.lower() in _IR_SUFFIXES:
-        read = read_ascend_ir(Path(program))
-        return Inspection(programs={"ascend_ir": read}, findings=verify(read))
+        if wanted is Semantics.CAPTURE:
+            raise InputError(f"{program}: an Ascend IR dump is made for max-autotune; allowed semantics: 'ge', 'auto'")
+        return inspect_dump(Path(program), model=model, suppressions=suppressions)
     host = _bring_up_host()
-    captured = to_aten(program, example_inputs)
-    programs = {"fx": read_fx(captured.graph_module)}
-    if host:
-        try:
-            converted = _convert(captured, captured.graph_module)
-            programs["ascend_ir"] = read_ascend_ir(converted.serialized, written_back=written_back(captured.graph_module))
-        except OfflineError as error:
-            logger.warning("checked on the FX graph only: %s", error)
-    findings = [finding for level in programs.values() for finding in verify(level)]
-    return Inspection(programs=programs, findings=tuple(dict.fromkeys(findings)))
+    captured = to_aten(program, example_inputs, example_kwargs)
+    return inspect_graph(captured, model=model, semantics=wanted, host=host, suppressions=suppressions)
 
 
-def check(program: Any, example_inputs: Any = None) -> tuple[Finding, ...]:
-    """Return what the verifier says of a multi-stream program; see `inspect` for arguments and errors."""
-    return inspect(program, example_inputs).findings
+def check(
+    program: Any,
+    example_inputs: Any = None,
+    *,
+    example_kwargs: Mapping[str, Any] | None = None,
+    chip: str | None = None,
+    semantics: str = "auto",
+    suppressions: str | Path | None = None,
+) -> tuple[Finding, ...]:
+    """Return what the verifier says of a multi-stream program, accepted findings left out.
+
+    Arguments and errors are those of `inspect`, which also tells what was read and what was suppressed.
+    """
+    inspection = inspect(
+        program,
+        example_inputs,
+        example_kwargs=example_kwargs,
+        chip=chip,
+        semantics=semantics,
+        suppressions=suppressions,
+    )
+    return inspection.findings
 
 
 def lower(
     program: Any,
     example_inputs: Any = None,
     *,
+    example_kwargs: Mapping[str, Any] | None = None,
     chip: str | None = None,
+    profile: str | Path | None = None,
     options: Options | Mapping[str, Any] | None = None,
 ) -> str:
     """Return the Ascend IR (GraphDef in text form) of the scheduled program, made here by the real TorchAir.
@@ -178,13 +218,15 @@ def lower(
     Raises:
         OfflineError: torch_npu is not there, or TorchAir has no converter for an operator.
     """
-    return schedule(program, example_inputs, chip=chip, options=options).lower()
+    scheduled = schedule(program, example_inputs, example_kwargs=example_kwargs, chip=chip, profile=profile, options=options)
+    return scheduled.lower()
 
 
 def compile(  # the name users know from torch
     model: Callable[..., Any],
     *,
     chip: str | None = None,
+    profile: str | Path | None = None,
     options: Options | Mapping[str, Any] | None = None,
     **torch_compile_kwargs: Any,
 ) -> Any:
@@ -201,8 +243,8 @@ def compile(  # the name users know from torch
         raise InputError(
             "autostream.compile sets backend itself; with one of your own, give TorchAir's config autostream.pass_ instead"
         )
-    backend = functools.partial(dynamo_backend, chip=chip, options=Options.of(options))
-    cost_model(chip)
+    backend = functools.partial(dynamo_backend, chip=chip, profile=profile, options=Options.of(options))
+    cost_model(chip, profile)
     return torch.compile(model, backend=backend, **torch_compile_kwargs)
 
 
@@ -211,17 +253,19 @@ def dynamo_backend(
     example_inputs: Sequence[Any],
     *,
     chip: str | None = None,
+    profile: str | Path | None = None,
     options: Options | Mapping[str, Any] | None = None,
     mode: str | None = None,
 ) -> Callable[..., Any]:
     """Dynamo backend ``"autostream"``: TorchAir with the pass on an NPU, else eager ATen with a verdict for each graph.
 
-    ``torch.compile(model, backend="autostream", options={...})`` passes its options on; ``"chip"`` among them names the chip.
+    ``torch.compile(model, backend="autostream", options={...})`` passes its options on; ``"chip"`` among them names the chip,
+    ``"profile"`` a profile of the model.
     """
     _check_mode(mode)
     given = dict(options) if isinstance(options, Mapping) else {}
-    chip = given.pop("chip", chip)
-    stream_pass = StreamPass(chip=chip, options=given if isinstance(options, Mapping) else options)
+    chip, profile = given.pop("chip", chip), given.pop("profile", profile)
+    stream_pass = StreamPass(chip=chip, profile=profile, options=given if isinstance(options, Mapping) else options)
     backend = offline.npu_backend(post_pass=stream_pass) if _npu_present() else _host_backend(stream_pass)
     compiled: Callable[..., Any] = backend(graph_module, list(example_inputs))
     return compiled

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from torch import fx
@@ -12,6 +12,7 @@ from autostream.options import Options
 from autostream.pipeline import plan
 from autostream.report.schema import WhatIfRow
 from autostream.rewrite.dialect import Dialect
+from autostream.verdict import Verdict
 
 #: Numbers of side streams that are tried.
 SIDE_STREAMS = (1, 2, 3, 4)
@@ -56,8 +57,19 @@ def what_if(
     return tuple(rows)
 
 
-def row(label: str, changed: Mapping[str, Any], verdict: Any) -> WhatIfRow:
-    """Return what one variant gave."""
+def batches(
+    build: Callable[[int], fx.GraphModule], sizes: Iterable[int], *, model: CostModel, options: Options, dialect: Dialect
+) -> tuple[WhatIfRow, ...]:
+    """Plan the graph that `build` makes for each batch size."""
+    rows = []
+    for size in sizes:
+        outcome = plan(build(size), model=model, options=options, dialect=dialect)
+        rows.append(row(f"batch {size}", {"batch": size}, outcome.verdict))
+    return tuple(rows)
+
+
+def row(label: str, changed: Mapping[str, Any], verdict: Verdict) -> WhatIfRow:
+    """Return what one variant gave; `changed` holds what differs from the plan that the report is about."""
     return WhatIfRow(
         label=label,
         changed=dict(changed),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,14 @@ from autostream.cli.session import Session
 from autostream.errors import InputError
 
 if TYPE_CHECKING:
+    from torch.fx import GraphModule
+
     from autostream.report import Document
+    from autostream.report.schema import WhatIfRow
+
+WhatIf = Annotated[
+    bool, typer.Option("--what-if", help="Also plan with other options (side streams, overlaps) and report what they give.")
+]
 
 
 @app.command()
@@ -22,6 +30,7 @@ def demo(
     chip: Chip = None,
     batch: Annotated[int, typer.Option(min=1, help="Tokens this card decodes in one step.")] = 64,
     profile: Measured = None,
+    what_if: WhatIf = False,
     out: Annotated[Path, typer.Option(help="Folder for the report and the graphs.")] = Path("autostream-demo"),
     json: Json = False,
     verbose: Verbose = False,
@@ -34,11 +43,28 @@ def demo(
 
         missing = offline.why_unavailable()
         module, inputs = moe_decode_layer(npu=missing is None, batch=batch)
-        result = api.schedule(module, inputs, chip=chip, profile=profile)
+        result = api.schedule(module, inputs, chip=chip, profile=profile, what_if=what_if)
+        if what_if:
+            rows = _other_batches(missing is None, chip, profile)
+            result = replace(result, report=result.report.model_copy(update={"what_if": (*result.report.what_if, *rows)}))
         paths = result.save(out)
     if missing is not None:
         session.tell(f"autostream: the layer is built from aten operators and no Ascend IR is made: {missing}")
     _show_report(session, result.report, paths, json=json)
+
+
+def _other_batches(npu: bool, chip: str | None, profile: Path | None) -> tuple[WhatIfRow, ...]:
+    from autostream.chips import cost_model
+    from autostream.demo import moe_decode_layer
+    from autostream.graph.programs import to_aten
+    from autostream.options import Options
+    from autostream.rewrite.air import Air
+    from autostream.whatif import batches
+
+    def build(batch: int) -> GraphModule:
+        return to_aten(*moe_decode_layer(npu=npu, batch=batch)).graph_module
+
+    return batches(build, (1, 8, 64, 256), model=cost_model(chip, profile), options=Options(), dialect=Air())
 
 
 @app.command()
@@ -59,6 +85,7 @@ def schedule(
     chip: Chip = None,
     profile: Measured = None,
     option: Setting = None,
+    what_if: WhatIf = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the report and the graphs.")] = None,
     json: Json = False,
     verbose: Verbose = False,
@@ -75,12 +102,12 @@ def schedule(
             plan = schedule_dump(ge_graph, profile=profile, chip=chip, options=options)
             report, paths = plan.report, plan.save(out) if out is not None else ()
         else:
-            report, paths = _scheduled(str(target), chip, profile, options, out)
+            report, paths = _scheduled(str(target), chip, profile, options, out, what_if=what_if)
     _show_report(session, report, paths, json=json)
 
 
 def _scheduled(
-    target: str, chip: str | None, profile: Path | None, options: Any, out: Path | None
+    target: str, chip: str | None, profile: Path | None, options: Any, out: Path | None, *, what_if: bool
 ) -> tuple[Document, tuple[Path, ...]]:
     from autostream import api
     from autostream.cli.targets import load
@@ -93,6 +120,7 @@ def _scheduled(
         chip=chip,
         profile=profile,
         options=options,
+        what_if=what_if,
     )
     return result.report, result.save(out) if out is not None else ()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autostream.cli.app import Json, Verbose, app, begin
+from autostream.cli.session import Session
 from autostream.errors import InputError
 
 if TYPE_CHECKING:
@@ -71,13 +72,19 @@ def show(
 def diff(
     context: typer.Context,
     first: Folder,
-    second: Folder,
+    second: Annotated[
+        Path, typer.Argument(metavar="REPORT|PROFILE", help="Another report, or a profile of a run: a file or the output folder.")
+    ],
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Compare two reports: decision, times, where operators run, what they cost, what the numbers rest on."""
+    """Compare two reports, or a report with the profile of a run: what was predicted and what the device did."""
     session = begin(context, verbose)
-    old, new = read(first), read(second)
+    old = read(first)
+    if _is_profile(second):
+        _against_profile(session, old, first, second, json=json)
+        return
+    new = read(second)
     from autostream.report import diff as comparison
 
     difference = comparison.diff(old, new)
@@ -85,6 +92,27 @@ def diff(
         session.print_text(difference.to_json())
     else:
         comparison.render(difference, session.console(), first=str(first), second=str(second))
+
+
+def _is_profile(path: Path) -> bool:
+    """Tell a profile (a CSV file, a profiler's trace, a folder without a report) from a report."""
+    from autostream.report.files import REPORT
+
+    if path.is_dir():
+        return not (path / REPORT).exists()
+    return path.suffix.lower() == ".csv" or path.name.startswith("trace_view")
+
+
+def _against_profile(session: Session, document: Document, report: Path, profile: Path, *, json: bool) -> None:
+    from autostream.profiles import read_profile
+    from autostream.report.measured import compare
+    from autostream.report.measured_view import render
+
+    comparison = compare(document, read_profile(profile), where=str(report))
+    if json:
+        session.print_text(comparison.to_json())
+    else:
+        render(comparison, session.console(), report=str(report))
 
 
 @app.command()

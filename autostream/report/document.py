@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autostream.cost.model import Breakdown, Cost, Machine, Resources, Tier
-from autostream.graph.model import OpGraph, Unit
+from autostream.graph.model import OpGraph, TensorSpec, Unit
 from autostream.program.critical import Critical, critical
 from autostream.program.lifetimes import Memory
 from autostream.program.model import Finding, Slot, Step, StreamProgram, Timeline
@@ -24,8 +24,10 @@ from autostream.report.schema import (
     OpRow,
     Overlap,
     Provenance,
+    RegionRow,
     Shows,
 )
+from autostream.scheduling.problem import Region, Schedule
 from autostream.verdict import Verdict
 
 __all__ = ["Document", "Provenance", "build", "short_source"]
@@ -43,6 +45,7 @@ def build(
     program: StreamProgram | None = None,
     serial: StreamProgram | None = None,
     machine: Machine | None = None,
+    schedule: Schedule | None = None,
     findings: Iterable[Finding] = (),
     memory: Memory | None = None,
     notes: Iterable[str] = (),
@@ -50,8 +53,8 @@ def build(
     """Return the document of one graph; leave out what the pipeline did not get to.
 
     `before` is the simulated run of the graph as given, `after` that of the plan (emitted, or tried and refused), `program`
-    what was read back from the emitted graph, `serial` what was read from the given one. Streams, operators, overlap and the
-    critical path describe `after` where there is one, else `before`.
+    what was read back from the emitted graph, `serial` what was read from the given one, `schedule` what the
+    strategy wished for. Streams, operators, overlap and the critical path describe `after` where there is one, else `before`.
     """
     costs = costs or {}
     shown = after or before
@@ -72,11 +75,13 @@ def build(
         provenance=provenance,
         streams=stream_rows(shown, by_step) if shown else (),
         ops=tuple(rows.values()),
-        edges=_edge_rows(program, owner),
+        edges=_edge_rows(ran, owner),
         overlap=overlap(shown, by_step) if shown else Overlap(),
         contention_ns=_contention(shown, owner, costs) if shown else 0,
         machine=MachineRow(aic=machine.aic, aiv=machine.aiv, sync_ns=machine.sync) if machine else None,
         critical=_critical_rows(chain, owner) if chain else (),
+        regions=tuple(_region_row(region) for region in schedule.regions) if schedule else (),
+        bound_by=schedule.bound_by if schedule else "",
         confidence=_confidence(tasks),
         memory=_memory_row(memory) if memory else None,
         notes=tuple(note for note in dict.fromkeys(told) if note not in decisive),
@@ -149,6 +154,8 @@ def _op_rows(
             resources=cost.resources if cost else Resources(),
             tier=cost.tier if cost else None,
             error=cost.error if cost else 0.0,
+            inputs=tuple(map(_tensor, op.inputs)),
+            outputs=tuple(map(_tensor, op.outputs)),
             module_path=op.module_path,
             source_line=short_source(op.source_line),
             slack_ns=slack.get(op.name),
@@ -165,6 +172,10 @@ def _op_rows(
                 **_times(name, now, earlier),
             )
     return rows
+
+
+def _tensor(spec: TensorSpec) -> str:
+    return f"{spec.dtype}[{','.join(map(str, spec.shape))}]"
 
 
 def _spans(timeline: Timeline | None, owner: Mapping[str, str]) -> dict[str, Slot]:
@@ -204,6 +215,21 @@ def _critical_rows(chain: Critical, owner: Mapping[str, str]) -> tuple[CriticalR
     )
 
 
+def _region_row(region: Region) -> RegionRow:
+    return RegionRow(
+        number=region.number,
+        name=region.name,
+        ops=len(region.tasks),
+        serial_ns=region.serial,
+        scheduled_ns=region.makespan,
+        lower_bound_ns=region.lower_bound,
+        status=region.status,
+        side_streams=len(region.side_streams),
+        cross_edges=region.crossings,
+        reason=region.reason,
+    )
+
+
 def _times(name: str, now: Mapping[str, Slot], earlier: Mapping[str, Slot]) -> dict[str, Any]:
     current, previous = now.get(name), earlier.get(name)
     return {
@@ -231,8 +257,8 @@ def _edge_rows(program: StreamProgram | None, owner: Mapping[str, str]) -> tuple
     stream = {step.name: step.stream or "" for step in program.steps}
     return tuple(
         EdgeRow(
-            before=owner[edge.before],
-            after=owner[edge.after],
+            before=owner.get(edge.before, edge.before),
+            after=owner.get(edge.after, edge.after),
             from_stream=stream[edge.before],
             to_stream=stream[edge.after],
             kind=edge.kind,

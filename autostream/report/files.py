@@ -28,16 +28,19 @@ def save(
     Raises:
         InputError: the folder or a file in it cannot be written.
     """
-    texts = {
-        REPORT: document.to_json(),
-        HTML: page(document),
-        CSV: table(document),
-        TRACE: trace(document),
-        GRAPH_BEFORE: graph_before,
-        GRAPH_AFTER: graph_after,
-    }
+    texts = {GRAPH_BEFORE: graph_before, GRAPH_AFTER: graph_after}
     if ascend_ir is not None:
         texts[ASCEND_IR] = ascend_ir
+    return (*save_forms(document, folder), *(write(Path(folder) / name, text) for name, text in texts.items()))
+
+
+def save_forms(document: Document, folder: str | os.PathLike[str]) -> tuple[Path, ...]:
+    """Write the report alone, in every form; return the paths.
+
+    Raises:
+        InputError: the folder or a file in it cannot be written.
+    """
+    texts = {REPORT: document.to_json(), HTML: page(document), CSV: table(document), TRACE: trace(document)}
     return tuple(write(Path(folder) / name, text) for name, text in texts.items())
 
 
@@ -47,20 +50,29 @@ def write(path: Path, text: str) -> Path:
     Raises:
         InputError: the file cannot be written; names it and the reason.
     """
+    return write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> Path:
+    """Write a file that appears complete or not at all, with the folder it lies in; return its path.
+
+    Raises:
+        InputError: the file cannot be written; names it and the reason.
+    """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
-        _replace(path, text)
+        _replace(path, data)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     return path
 
 
-def _replace(path: Path, text: str) -> None:
+def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}")
     try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+        temporary.write_bytes(data)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)

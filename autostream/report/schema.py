@@ -97,6 +97,9 @@ class OpRow(Part):
     resources: Resources = Resources()
     tier: Tier | None = None
     error: float = 0.0
+    #: Its tensors, ``"bfloat16[64,7168]"``: what a kernel of a profile is told by.
+    inputs: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
     #: By how much it could end later in the timeline that is shown without making it longer; None where that is not known.
     slack_ns: int | None = None
     module_path: str = ""
@@ -106,7 +109,7 @@ class OpRow(Part):
 
 
 class EdgeRow(Part):
-    """One cross-stream dependency of the emitted program."""
+    """One cross-stream dependency of the program whose timeline is shown."""
 
     before: str
     after: str
@@ -155,9 +158,9 @@ class RegionRow(Part):
     """One part of the graph that was scheduled on its own. Times in ns, as the scheduler saw them."""
 
     number: int
-    #: Its first and last operator, and how many it has.
-    first: str
-    last: str
+    #: For people: its first and last operator, or what was set aside.
+    name: str
+    #: How many operators it has.
     ops: int
     serial_ns: int
     scheduled_ns: int
@@ -226,6 +229,8 @@ class Document(Part):
     machine: MachineRow | None = None
     #: First operator first; empty where there is no timeline.
     critical: tuple[CriticalRow, ...] = ()
+    #: What sets the lower bound, in words; empty where that is not known.
+    bound_by: str = ""
     #: In program order; empty where the scheduler looked at the graph as a whole.
     regions: tuple[RegionRow, ...] = ()
     #: Empty unless asked for.
@@ -240,6 +245,12 @@ class Document(Part):
     def to_json(self) -> str:
         """Return the document as JSON with sorted keys; the same document gives the same text."""
         return json.dumps(self.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False) + "\n"
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the verdict and the timelines."""
+        from autostream.report.notebook import document_html  # it reads this module
+
+        return document_html(self)
 
     @classmethod
     def from_json(cls, text: str, *, where: str = "report") -> Document:

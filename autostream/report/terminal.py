@@ -30,7 +30,7 @@ def render(document: Document, console: Console) -> None:
     """Print a document: readable as plain text at 80 columns, with more columns from 110 on."""
     accepted = document.verdict.accepted
     line = Text(verdict_line(document))
-    line.stylize("bold green" if accepted else "bold yellow", 0, len("ACCEPTED" if accepted else "DECLINED"))
+    line.stylize("bold green" if accepted else "bold yellow", 0, line.plain.index(":"))
     console.print(line)
     if document.streams:
         console.print()

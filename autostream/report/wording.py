@@ -38,6 +38,8 @@ def verdict_line(document: Document) -> str:
     bound = f"lower bound {duration(verdict.lower_bound_ns)}" if verdict.lower_bound_ns else ""
     if verdict.accepted:
         return "ACCEPTED: " + ", ".join(part for part in (numbers, bound, f"on {verdict.chip}") if part)
+    if verdict.code == "as-written":
+        return f"AS WRITTEN: {duration(verdict.serial_ns)} simulated on {verdict.chip}"
     reason = verdict.reason.rstrip(".")
     told = ", ".join(part for part in (numbers, bound) if part)
     return f"DECLINED: {reason}, on {verdict.chip}" + (f" ({told})" if told else "")

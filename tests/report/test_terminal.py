@@ -121,7 +121,7 @@ def test_what_if_and_regions_are_shown_where_there_are_any() -> None:
         scheduled_ns=390_000, gain=0.025, gain_low=-0.01, side_streams=1, cross_edges=3,
     )  # fmt: skip
     region = RegionRow(
-        number=0, first="mm", last="add", ops=5, serial_ns=400_000, scheduled_ns=220_000, lower_bound_ns=210_000,
+        number=0, name="mm to add", ops=5, serial_ns=400_000, scheduled_ns=220_000, lower_bound_ns=210_000,
         status="optimal", side_streams=1, cross_edges=1, reason="scheduled",
     )  # fmt: skip
     document = samples.document().model_copy(update={"what_if": (row,), "regions": (region,)})

@@ -89,7 +89,10 @@ def _bound(document: Document) -> str:
     if not verdict.lower_bound_ns:
         return ""
     above = percent(max(0.0, _makespan(document) / verdict.lower_bound_ns - 1))
-    return f"No schedule on these streams takes less than {duration(verdict.lower_bound_ns)}; this one is {above} above that."
+    why = f" ({document.bound_by})" if document.bound_by else ""
+    return (
+        f"No schedule on these streams takes less than {duration(verdict.lower_bound_ns)}{why}; this one is {above} above that."
+    )
 
 
 def _stack(amounts: Mapping[str, float], labels: Mapping[str, tuple[str, str]], *, time: bool = False) -> list[dict[str, Any]]:
@@ -144,12 +147,11 @@ def _head(*titles: str) -> list[dict[str, Any]]:
 def _regions(document: Document) -> tuple[str, list[dict[str, Any]], list[list[str]]] | None:
     if not document.regions:
         return None
-    head = _head("Region", "First operator", "Last", "#Operators", "#In order", "#Scheduled", "#Bound", "#Waits", "Solved", "Why")
+    head = _head("Region", "Operators", "#Count", "#In order", "#Scheduled", "#Bound", "#Waits", "Solved", "Why")
     rows = [
         [
             str(row.number),
-            row.first,
-            row.last,
+            row.name,
             str(row.ops),
             duration(row.serial_ns),
             duration(row.scheduled_ns),
