@@ -14,7 +14,6 @@ from autostream.offline.detect import prepare_environment
 
 if TYPE_CHECKING:
     from autostream.api import (
-        Inspection,
         ScheduleResult,
         check,
         compile,
@@ -23,7 +22,9 @@ if TYPE_CHECKING:
         reports,
         schedule,
     )
+    from autostream.dumps import DumpPlan, schedule_dump
     from autostream.errors import AutostreamError
+    from autostream.inspection import Inspection
     from autostream.options import Options
     from autostream.stream_pass import StreamPass, pass_
     from autostream.verdict import Verdict
@@ -33,7 +34,8 @@ prepare_environment()
 
 _HOME = {
     "AutostreamError": "errors",
-    "Inspection": "api",
+    "DumpPlan": "dumps",
+    "Inspection": "inspection",
     "Options": "options",
     "ScheduleResult": "api",
     "StreamPass": "stream_pass",
@@ -45,10 +47,12 @@ _HOME = {
     "pass_": "stream_pass",
     "reports": "api",
     "schedule": "api",
+    "schedule_dump": "dumps",
 }
 
 __all__ = [
     "AutostreamError",
+    "DumpPlan",
     "Inspection",
     "Options",
     "ScheduleResult",
@@ -61,6 +65,7 @@ __all__ = [
     "pass_",
     "reports",
     "schedule",
+    "schedule_dump",
 ]
 
 

@@ -1,28 +1,50 @@
 """Accept or decline: is the simulated gain larger than what the cost model could be wrong by?
 
-Costs of one unit tend to be wrong in the same direction, so the gain is recomputed at corners where all costs of one unit
-sit at one end of their error band while the others stay, and where every unit sits at the same end. The sync cost is taken
-at its dear end for the worst gain and at its cheap end for the best.
+Two questions, answered on the same two simulated programs.
+
+Corners: costs of one unit tend to be wrong in the same direction, so the gain is recomputed with all costs of one unit at one end
+of their error band while the others stay, and with every unit at the same end. The sync cost is taken at its dear and at its
+cheap end.
+
+Draws: a fixed set of random worlds, in which each class of operators has an error of its own, each kind of operator scatters
+around that, and collectives wait for the slowest rank. They give the distribution of the gain.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+import math
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from autostream.cost.model import Cost, Machine
-from autostream.graph.model import OpGraph, Unit
-from autostream.program import StreamProgram, simulate
+from autostream.cost.scaled import floor
+from autostream.cost.signature import signature
+from autostream.graph.model import Op, OpGraph, Unit
+from autostream.program import StreamProgram
+from autostream.program.simulate import Simulator
+
+_SEED = 0
+#: Draws per decision: as many as this number of simulated tasks pays for, within limits. Twenty are the fewest of which two lie
+#: beyond p10.
+_SIMULATED_TASKS = 20_000
+_FEWEST, _MOST = 20, 200
+#: Random numbers are integers of so many parts of one, and so is all that is computed from them: the same on every machine.
+_ONE = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Simulated times (ns) and the gain (share of the serial time) with its worst and best corner."""
+    """Simulated times (ns) and the gain (share of the serial time): at its worst and best corner, and over the draws."""
 
     serial: int
     scheduled: int
     low: float
     high: float
+    p10: float
+    p50: float
+    p90: float
 
     @property
     def nominal(self) -> float:
@@ -30,34 +52,186 @@ class Gain:
         return _gain(self.serial, self.scheduled)
 
 
-def gain(before: StreamProgram, after: StreamProgram, graph: OpGraph, costs: Mapping[str, Cost], machine: Machine) -> Gain:
-    """Simulate both programs at the predicted costs and at every corner."""
-    dear = replace(machine, sync=round(machine.sync * (1 + machine.sync_error)))
-    cheap = replace(machine, sync=round(machine.sync * (1 - machine.sync_error)))
-    gains = []
-    for corner in _corners(graph, costs):
-        gains += [_gain(simulate(before, corner, at).makespan, simulate(after, corner, at).makespan) for at in (dear, cheap)]
+def gain(
+    before: StreamProgram,
+    after: StreamProgram,
+    graph: OpGraph,
+    costs: Mapping[str, Cost],
+    machine: Machine,
+    limited: Mapping[str, Cost] | None = None,
+) -> Gain:
+    """Simulate both programs at the predicted costs, at every corner and in every draw.
+
+    `limited` are the costs of the operators whose cores only the scheduled program limits: what `costs` is wrong by, they are
+    wrong by too, in proportion.
+
+    Raises:
+        VerificationError: one of the programs waits for itself and never ends.
+    """
+    limited = limited or {}
+    serial, scheduled = Simulator(before, costs, machine), Simulator(after, {**costs, **limited}, machine)
+
+    def at(world: _Corner | _Draw, sync: int) -> float:
+        durations = world.durations(costs)
+        there = {**durations, **world.durations(limited)} if limited else durations
+        return _gain(serial.makespan(durations, sync=sync), scheduled.makespan(there, sync=sync))
+
+    ends = [round(machine.sync * (1 + sign * machine.sync_error)) for sign in (1, -1)]
+    corners = [at(corner, sync) for corner in _corners(graph, costs) for sync in ends]
+    count = min(_MOST, max(_FEWEST, _SIMULATED_TASKS // max(1, scheduled.tasks)))
+    drawn = sorted(at(draw, draw.sync) for draw in _Draws(graph, costs, machine).take(count))
+    tail = (count - 1) // 10
     return Gain(
-        serial=simulate(before, costs, machine).makespan,
-        scheduled=simulate(after, costs, machine).makespan,
-        low=min(gains),
-        high=max(gains),
+        serial=serial.makespan(),
+        scheduled=scheduled.makespan(),
+        low=min(corners),
+        high=max(corners),
+        p10=drawn[tail],
+        p50=drawn[(count - 1) // 2],
+        p90=drawn[count - 1 - tail],
     )
 
 
-def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[Mapping[str, Cost]]:
-    units_of = {op.name: op.unit for op in graph}
-    units = sorted(set(units_of.values()) - {Unit.FREE})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Corner:
+    """All costs of some units at one end (sign) of their error bands; `unit_of` tells the unit by name."""
+
+    units: frozenset[Unit]
+    sign: int
+    unit_of: Mapping[str, Unit]
+
+    def durations(self, costs: Mapping[str, Cost]) -> Mapping[str, int]:
+        """Return the durations that differ from the predicted ones, ns."""
+        return {
+            name: max(0, round(cost.duration * (1 + self.sign * cost.error)))
+            for name, cost in costs.items()
+            if self.unit_of[name] in self.units
+        }
+
+
+def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[_Corner]:
+    """Yield every corner; one without any change if nothing takes time."""
+    unit_of = {name: _unit(graph, name) for name in costs}
+    units = sorted(set(unit_of.values()) - {Unit.FREE})
     groups = [frozenset({unit}) for unit in units]
-    if len(units) > 1:
+    if len(units) != 1:
         groups.append(frozenset(units))
     for group in groups:
         for sign in (-1, 1):
-            yield {name: _scaled(cost, sign) if units_of.get(name) in group else cost for name, cost in costs.items()}
+            yield _Corner(units=group, sign=sign, unit_of=unit_of)
 
 
-def _scaled(cost: Cost, sign: int) -> Cost:
-    return replace(cost, duration=max(0, round(cost.duration * (1 + sign * cost.error))))
+class _Class(NamedTuple):
+    """Where an operator finds its two errors, and how wide they are, in parts of `_ONE`."""
+
+    shared: int
+    error: int
+    own: int
+    scatter: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Draw:
+    """One random world: its errors by number, in parts of `_ONE`, by how much collectives are late, ns, and the sync cost."""
+
+    classes: Mapping[str, _Class]
+    shared: Sequence[int]
+    own: Sequence[int]
+    late: Mapping[str, int]
+    sync: int
+
+    def durations(self, costs: Mapping[str, Cost]) -> Mapping[str, int]:
+        """Return the durations, ns."""
+        shared, own, late = self.shared, self.own, self.late
+        found = {}
+        for name, cost in costs.items():
+            if cost.duration:
+                group, error, alike, scatter = self.classes[name]
+                moved = _moved(cost.duration, shared[group] * error)
+                found[name] = _stretched(moved, own[alike] * scatter) + late.get(name, 0)
+        return found
+
+
+class _Draws:
+    """Random worlds.
+
+    Operators of one unit whose error bands are equally wide are one class and share an error, anywhere in that band. On top of
+    it all operators with the same signature share a scatter (see `_scatter`). A collective waits for the slowest rank: for up to
+    the time by which what ran since the collective before it differs from run to run, in both programs alike.
+    """
+
+    def __init__(self, graph: OpGraph, costs: Mapping[str, Cost], machine: Machine) -> None:
+        self._machine = machine
+        self._classes: dict[str, _Class] = {}
+        shared: dict[object, int] = {}
+        own: dict[object, int] = {}
+        for name, cost in costs.items():
+            if cost.duration:
+                op = graph.ops.get(name)
+                self._classes[name] = _Class(
+                    shared=shared.setdefault((_unit(graph, name), cost.error), len(shared)),
+                    error=round(cost.error * _ONE),
+                    own=own.setdefault(name if op is None else signature(op), len(own)),
+                    scatter=round(_scatter(cost) * _ONE),
+                )
+        self._counts = len(shared), len(own)
+        self._skews = _skews(graph, costs)
+
+    def take(self, count: int) -> Iterator[_Draw]:
+        """Yield `count` worlds, always the same ones."""
+        dice = random.Random(_SEED)
+        sync, sync_error = self._machine.sync, round(self._machine.sync_error * _ONE)
+        for _ in range(count):
+            shared, own = ([dice.randint(-_ONE, _ONE) for _ in range(size)] for size in self._counts)
+            late = {name: skew * dice.randint(0, _ONE) // _ONE for name, skew in self._skews.items()}
+            sync_there = _moved(sync, dice.randint(-_ONE, _ONE) * sync_error)
+            yield _Draw(classes=self._classes, shared=shared, own=own, late=late, sync=sync_there)
+
+
+def _moved(duration: int, share: int) -> int:
+    """Return duration x (1 + share), at least 0; the share is in parts of ``_ONE * _ONE``."""
+    return max(0, duration * (_ONE * _ONE + share) // (_ONE * _ONE))
+
+
+def _stretched(duration: int, share: int) -> int:
+    """Return duration x (1 + share), or for a negative share duration / (1 - share): as a factor it is as wide downwards."""
+    whole = _ONE * _ONE
+    return duration * (whole + share) // whole if share >= 0 else duration * whole // (whole - share)
+
+
+def _scatter(cost: Cost) -> float:
+    """Return the half-width of what single operators scatter beside the error of their class.
+
+    Nine of ten operators stay within `Cost.spread` with both errors at work. Taken as uniform, that is a half-width of
+    spread / 0.9, and variances add up.
+    """
+    return math.sqrt(max(0.0, (cost.spread / 0.9) ** 2 - cost.error**2))
+
+
+def _skews(graph: OpGraph, costs: Mapping[str, Cost]) -> dict[str, int]:
+    """Return for each collective by how much ranks may arrive apart, ns.
+
+    That is what two runs of the kernels since the collective before it differ by: they repeat within a few percent each (see
+    `autostream.cost.scaled.floor`), independently of each other. Costs that do not scatter at all do not do so here.
+    """
+    skews: dict[str, int] = {}
+    squares = 0
+    for op in graph:
+        cost = costs.get(op.name)
+        if cost is None:
+            continue
+        if op.unit is Unit.COMM:
+            skews[op.name] = math.isqrt(squares)
+            squares = 0
+        elif op.unit is not Unit.FREE:
+            squares += round(cost.duration * min(floor(op), max(cost.spread, cost.error))) ** 2
+    return skews
+
+
+def _unit(graph: OpGraph, name: str) -> Unit:
+    """Return the unit of an operator; what only the emitted graph has are copies."""
+    op: Op | None = graph.ops.get(name)
+    return Unit.VECTOR if op is None else op.unit
 
 
 def _gain(serial: int, scheduled: int) -> float:
@@ -71,4 +245,15 @@ def refusal(gain: Gain, min_gain: float) -> tuple[str, str] | None:
     if gain.low <= 0:
         text = f"the simulated gain of {gain.nominal:.1%} is within the cost model's error (worst corner {gain.low:.1%})"
         return "within-error", text
+    if gain.p10 <= 0:
+        text = f"the simulated gain of {gain.nominal:.1%} is within the cost model's error (p10 {gain.p10:.1%})"
+        return "within-error", text
     return None
+
+
+def memory_refusal(extra: int, cap: int) -> tuple[str, str] | None:
+    """Return (code, reason) if the plan takes more memory beyond the graph as given than the user allows, else None; bytes."""
+    if extra <= cap:
+        return None
+    text = f"intermediate buffers would take {extra} bytes more at their peak than the graph as given; max_extra_bytes is {cap}"
+    return "over-memory-cap", text

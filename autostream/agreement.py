@@ -4,12 +4,17 @@ Ranks that order their collectives differently wait for each other for ever, so 
 puts the digest of its own into the store that torch.distributed was started with, and the first rank that knows enough decides
 for all. Nothing is launched on a device. A rank waits for the others at most `timeout` seconds, and the decision it then reads
 is the one that every other rank reads.
+
+A store may outlive the processes (a file, or a rank that is started again): a decision names the processes whose plans it
+compared, and one that does not know this process is not followed.
 """
 
 from __future__ import annotations
 
 import hashlib
 import threading
+import uuid
+import weakref
 from collections import Counter
 from collections.abc import Iterable
 from datetime import timedelta
@@ -22,8 +27,12 @@ from autostream.outcome import Outcome
 DECLINED = "declined"
 
 _lock = threading.Lock()
-#: By ranks: how many graphs they have compiled together. They compile in the same order, which is what makes this a name.
-_compiled: Counter[tuple[int, ...]] = Counter()
+#: By store and ranks: how many graphs they have compiled together. They compile in the same order, which makes this a name.
+_compiled: weakref.WeakKeyDictionary[Any, Counter[tuple[int, ...]]] = weakref.WeakKeyDictionary()
+#: Tells this process from an earlier one of the same rank; no plan depends on it.
+_process = uuid.uuid4().hex
+#: How a decision begins: a reason to decline follows, or the processes whose plans are equal.
+_NO, _YES = "-", "+"
 
 
 def digest(outcome: Outcome | None) -> str:
@@ -38,8 +47,7 @@ def digest(outcome: Outcome | None) -> str:
 def refusal(plan: str, graph: OpGraph | None, *, timeout: float) -> str | None:
     """Compare `plan` (see `digest`) with the other ranks' and return why no rank may use its own, or None.
 
-    The ranks asked are those of the process groups of the graph's collectives, or all where it has none. Every rank must call
-    this for every graph it compiles, also where it declined.
+    Every rank must call this for every graph it compiles, also where it declined; see `_ranks` for whom it asks.
 
     Args:
         plan: digest of this rank's plan.
@@ -53,16 +61,25 @@ def refusal(plan: str, graph: OpGraph | None, *, timeout: float) -> str | None:
     me = distributed.get_rank()
     if len(ranks) < 2 or me not in ranks:
         return None
+    default = distributed.distributed_c10d._get_default_store()
     with _lock:
-        number = _compiled[ranks]
-        _compiled[ranks] += 1
-    store = distributed.PrefixStore("autostream/plans", distributed.distributed_c10d._get_default_store())
+        compiled = _compiled.setdefault(default, Counter())
+        number = compiled[ranks]
+        compiled[ranks] += 1
+    store = distributed.PrefixStore("autostream/plans", default)
     name = f"{'-'.join(map(str, ranks))}/{number}"
-    store.set(f"{name}/{me}", plan)
+    try:
+        store.set(f"{name}/{me}", f"{plan} {_process}")
+    except RuntimeError as error:  # nothing was reported, so the others decline as well
+        return f"the store of torch.distributed cannot be reached: {error}"
     proposal = _proposal(store, name, ranks, timeout)
     # The store decides once: whoever comes first speaks for all. An empty text is "nobody has spoken".
-    decided: bytes = store.compare_set(f"{name}/decision", "", f"+{proposal}")
-    return decided.decode()[1:] or None
+    decided = store.compare_set(f"{name}/decision", "", proposal).decode()
+    if decided.startswith(_NO):
+        return str(decided[len(_NO) :])
+    if _process not in decided[len(_YES) :].split():
+        return "the store of torch.distributed holds the plans of earlier processes; give every run a store of its own"
+    return None
 
 
 def _proposal(store: Any, name: str, ranks: tuple[int, ...], timeout: float) -> str:
@@ -72,10 +89,12 @@ def _proposal(store: Any, name: str, ranks: tuple[int, ...], timeout: float) -> 
     except RuntimeError:  # DistStoreError is one
         late = [rank for rank, key in zip(ranks, keys, strict=True) if not store.check([key])]
         if late:
-            return f"{_named(late)} did not report a plan within {timeout:g} s"
-    plans = {rank: store.get(key).decode() for rank, key in zip(ranks, keys, strict=True)}
-    others = [rank for rank in ranks if plans[rank] != plans[ranks[0]]]
-    return f"{_named(others)} planned otherwise than rank {ranks[0]}; give all ranks the same costs and options" if others else ""
+            return f"{_NO}{_named(late)} did not report a plan within {timeout:g} s"
+    reports = [store.get(key).decode().partition(" ") for key in keys]
+    others = [rank for rank, (plan, _, _) in zip(ranks, reports, strict=True) if plan != reports[0][0]]
+    if others:
+        return f"{_NO}{_named(others)} planned otherwise than rank {ranks[0]}; give all ranks the same costs and options"
+    return _YES + " ".join(process for _, _, process in reports)
 
 
 def _named(ranks: Iterable[int]) -> str:
@@ -91,11 +110,18 @@ def _distributed() -> Any:
 
 
 def _ranks(distributed: Any, graph: OpGraph | None) -> tuple[int, ...]:
-    """Return the ranks of the graph's process groups, ascending; every rank where there is none, or one is not known here."""
-    found: set[int] = set()
+    """Return the ranks that must agree, ascending: those of the graph's largest process group if it holds the other groups.
+
+    Every rank otherwise, and where there is no group or one is not known here. With groups that cross (rows and columns of a
+    mesh), each rank sees others than its neighbours do, and only all together have the same name for what they compare.
+    """
+    everyone = tuple(range(distributed.get_world_size()))
+    groups: list[set[int]] = []
     for name in sorted({op.group for op in graph or () if op.group}):
         try:
-            found |= set(distributed.get_process_group_ranks(distributed.distributed_c10d._resolve_process_group(name)))
+            group = distributed.distributed_c10d._resolve_process_group(name)
+            groups.append(set(distributed.get_process_group_ranks(group)))
         except (RuntimeError, ValueError, KeyError):
-            return tuple(range(distributed.get_world_size()))
-    return tuple(sorted(found)) or tuple(range(distributed.get_world_size()))
+            return everyone
+    largest = max(groups, key=len, default=set())
+    return tuple(sorted(largest)) if largest and all(group <= largest for group in groups) else everyone

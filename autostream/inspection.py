@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from autostream import offline
+from autostream.as_written import as_written
 from autostream.cost.model import Cost, CostModel, Tier
 from autostream.errors import InputError, OfflineError, VerificationError, nearest
 from autostream.graph import OpGraph
@@ -34,6 +35,8 @@ from autostream.program.ge_dump import load_ops
 from autostream.program.kinds import is_collective
 from autostream.program.oversync import hidden_waits, idle_waits
 from autostream.program.writeback import written_back
+from autostream.report import Document
+from autostream.report.notebook import document_html, findings_html
 from autostream.suppressions import Suppressed, judge, load_suppressions
 
 if TYPE_CHECKING:
@@ -44,6 +47,11 @@ logger = logging.getLogger(__name__)
 AUTO = "auto"
 #: A wait's predicted price is a simulation: only programs up to this size get it.
 _SIMULATED_STEPS = 500
+#: TorchAir tells GE beside the graph which outputs share the memory of inputs.
+_UNSEEN_WRITES = (
+    "a dump does not tell which results are written back into graph inputs (copy_ in the model), so races for these are not "
+    "found here: check the model itself as well"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +69,13 @@ class Inspection:
     semantics: Semantics = Semantics.GE
     #: Chip whose cores the proofs rest on; empty if none was needed.
     chip: str = ""
+    #: The program simulated on the streams it was written for; None for a dump, and for a program that waits for itself.
+    report: Document | None = None
+
+    def _repr_html_(self) -> str:
+        """Return what a notebook shows: the findings, and the timeline."""
+        drawn = "" if self.report is None else document_html(self.report)
+        return f"{findings_html(self.findings, [(one.finding, one.reason) for one in self.suppressed])}\n{drawn}"
 
 
 @dataclass(slots=True)
@@ -115,7 +130,8 @@ def inspect_dump(path: Path, *, model: CostModel, suppressions: str | Path | Non
     places = {step.source: f"FX node {step.source}" for step in program.steps if step.source}
     found = _Found()
     findings = [*verify(program, costs=costs, machine=model.machine, groups=groups), *_lints(program, None)]
-    if len(program.streams()) > 1:
+    several = len(program.streams()) > 1
+    if several:
         unpriced = [(step.name, step.kind) for step in program.steps if is_collective(step.kind) and step.name not in ops]
         findings += _unknown_cores(unpriced, model)
     found.add("ascend_ir", program, findings, places)
@@ -124,6 +140,7 @@ def inspect_dump(path: Path, *, model: CostModel, suppressions: str | Path | Non
         programs={"ascend_ir": program},
         findings=judged.findings,
         suppressed=judged.suppressed,
+        notes=(_UNSEEN_WRITES,) if several else (),
         chip=model.machine.name,
     )
 
@@ -181,6 +198,7 @@ def inspect_graph(
         notes=tuple(notes),
         semantics=chosen,
         chip=model.machine.name,
+        report=as_written(program, graph, model, name=captured.name, findings=judged.findings),
     )
 
 

@@ -55,6 +55,7 @@ class Outcome:
             program=self.program,
             serial=self.serial,
             machine=model.machine,
+            schedule=self.schedule,
             findings=self.findings,
             memory=self.memory,
             notes=self.notes,

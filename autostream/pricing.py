@@ -5,16 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from torch import fx
-
 from autostream.cost.model import Cost, CostModel, Tier
-from autostream.graph import Op, OpGraph, Unit, capture
+from autostream.cost.scaled import limited
+from autostream.graph import Op, OpGraph, Unit
 from autostream.options import Options
 from autostream.program import StreamProgram
+from autostream.program.limits import core_limit
 
 
 def price(op: Op, model: CostModel, options: Options) -> Cost:
-    """Return the cost of an operator; unless the user says otherwise it holds every core of the kinds it uses."""
+    """Return the cost of an operator; unless the user says otherwise it holds every core of the kinds it uses.
+
+    One in a scope of the user's that limits its cores costs what it costs on those, if it is known to keep the limit.
+    """
+    own = core_limit(dict(op.scope))
+    within = price_limited(op, model, *own) if own is not None else None
+    if within is not None:
+        return within
     cost = model.estimate(op)
     if options.same_unit_overlap:
         return cost
@@ -23,12 +30,22 @@ def price(op: Op, model: CostModel, options: Options) -> Cost:
     return replace(cost, resources=everything)
 
 
-def price_added(
-    program: StreamProgram, emitted: fx.GraphModule, graph: OpGraph, model: CostModel, options: Options
-) -> dict[str, Cost]:
+def price_limited(op: Op, model: CostModel, aic: int, aiv: int) -> Cost | None:
+    """Return the cost of an operator that is limited to so many cube and vector cores, all of which it holds.
+
+    None where the limit changes nothing, would only be advice, or is more than the chip has: it is not relied on then.
+    """
+    whole, part = model.estimate(op), limited(model, op, aic=aic, aiv=aiv)
+    held = part.resources
+    if part == whole or held.comm or held.aic > aic or held.aiv > aiv:
+        return None
+    return replace(part, resources=replace(held, aic=aic if held.aic else 0, aiv=aiv if held.aiv else 0))
+
+
+def price_added(program: StreamProgram, emitted: OpGraph, graph: OpGraph, model: CostModel, options: Options) -> dict[str, Cost]:
     """Price the tasks that only the emitted graph has, anchors and second transposes: each may copy a tensor."""
     names = [step.name for step in program.steps if step.stream is not None and step.name not in graph.ops]
-    ops = capture(emitted).ops if names else {}
+    ops = emitted.ops
     nbytes = {name: sum(spec.nbytes for spec in ops[name].outputs) for name in names}
     copies = [replace(ops[name], unit=Unit.VECTOR, bytes_read=nbytes[name], bytes_written=nbytes[name]) for name in names]
     return {op.name: price(op, model, options) for op in copies}

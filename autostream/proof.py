@@ -11,7 +11,10 @@ from autostream.cost.model import Cost, Machine
 from autostream.errors import ConversionError, OfflineError, VerificationError
 from autostream.graph import OpGraph, Unit
 from autostream.offline import Converted
-from autostream.program import EdgeKind, Finding, Severity, StreamProgram, read_ascend_ir, read_fx, verify, written_back
+from autostream.program import EdgeKind, Finding, Intended, Severity, StreamProgram, read_ascend_ir, verify
+from autostream.program.fx import read_fx
+from autostream.program.kinds import DEFAULT, HCCL
+from autostream.program.writeback import written_back
 from autostream.rewrite.sync import task_orders
 
 #: Converts a graph to Ascend IR.
@@ -46,9 +49,16 @@ def prove(program: StreamProgram, graph: OpGraph, prices: Prices | None = None) 
 
 
 def prove_ascend_ir(
-    graph_module: fx.GraphModule, graph: OpGraph, convert: Convert | None, prices: Prices | None = None
+    graph_module: fx.GraphModule,
+    graph: OpGraph,
+    convert: Convert | None,
+    prices: Prices | None = None,
+    *,
+    emitted: StreamProgram | None = None,
 ) -> tuple[Converted | None, tuple[str, ...]]:
     """Repeat the proof on what TorchAir makes of the emitted graph; return that, or notes that say why there is none.
+
+    `emitted` is what `read_fx` reads back from `graph_module`, where that is known already.
 
     Raises:
         VerificationError: as for `prove`.
@@ -63,9 +73,54 @@ def prove_ascend_ir(
     except OfflineError as error:
         return None, (f"proved on the FX graph only; the Ascend IR could not be made here: {error}",)
     program = read_ascend_ir(converted.serialized, in_order=True, written_back=written_back(graph_module))
-    orders = _renamed(orders_of(read_fx(graph_module), graph), graph, program)
+    emitted = emitted or read_fx(graph_module)
+    _labels_kept(emitted, program)
+    _limits_kept(emitted, graph, program)
+    orders = _renamed(orders_of(emitted, graph), graph, program)
     _without_errors(_verify(program, graph, orders, prices), "Ascend IR")
     return converted, ()
+
+
+def _labels_kept(emitted: StreamProgram, converted: StreamProgram) -> None:
+    """Check that every labelled stream of the emitted graph is one of the converted graph: else nobody carries the plan out.
+
+    Raises:
+        VerificationError: a label is gone.
+    """
+    kept = {*converted.streams(), DEFAULT, HCCL}
+    lost = [stream for stream in emitted.streams() if stream not in kept]
+    if lost:
+        raise VerificationError(f"the Ascend IR lost {len(lost)} of the graph's streams, the first: {lost[0]!r}")
+
+
+def limits_written(program: StreamProgram, limits: Mapping[str, tuple[int, int]]) -> None:
+    """Check that a program read back from the emitted graph limits the cores of exactly those operators that the plan limits.
+
+    Raises:
+        VerificationError: an operator has another limit than planned.
+    """
+    for step in program.steps:
+        planned = limits.get(step.name)
+        if planned is not None and step.cores != planned:
+            raise VerificationError(f"{step.name!r} was to run on {planned} cube and vector cores; its scope says {step.cores}")
+
+
+def _limits_kept(emitted: StreamProgram, graph: OpGraph, converted: StreamProgram) -> None:
+    """Check that every task of an operator with a core limit has it in the converted graph, and that there is one.
+
+    Raises:
+        VerificationError: a limit is gone: the operator would take the whole chip.
+    """
+    limits = {step.name: step.cores for step in emitted.steps if step.cores is not None and step.name in graph.ops}
+    sources = {name: source for name, source, _ in _renamed([(name, name, "") for name in limits], graph, converted)}
+    tasks: dict[str, list[tuple[int, int] | None]] = {}
+    for step in converted.steps:
+        if step.stream is not None:
+            tasks.setdefault(step.source, []).append(step.cores)
+    for name, limit in limits.items():
+        found = tasks.get(sources.get(name, name), ())
+        if graph.ops[name].unit is not Unit.FREE and (not found or any(cores != limit for cores in found)):
+            raise VerificationError(f"the Ascend IR lost the core limit {limit} of {name!r}: its tasks have {found or None}")
 
 
 def orders_of(program: StreamProgram, graph: OpGraph) -> tuple[tuple[str, str, str], ...]:
@@ -109,10 +164,13 @@ def _readers(program: StreamProgram, tasks: set[str]) -> dict[str, set[str]]:
 def _verify(
     program: StreamProgram, graph: OpGraph, orders: Iterable[tuple[str, str, str]], prices: Prices | None
 ) -> tuple[Finding, ...]:
+    orders = tuple(orders)
+    tasks = (op.name for op in graph if op.unit is not Unit.FREE)
+    intended = Intended(orders=orders, operators=tuple(tasks))
     if prices is None:
-        return verify(program, required=orders)
+        return verify(program, required=orders, intended=intended)
     groups = {op.name: op.group for op in graph}
-    return verify(program, required=orders, costs=prices.costs, machine=prices.machine, groups=groups)
+    return verify(program, required=orders, costs=prices.costs, machine=prices.machine, groups=groups, intended=intended)
 
 
 def _renamed(orders: Iterable[tuple[str, str, str]], graph: OpGraph, program: StreamProgram) -> list[tuple[str, str, str]]:

@@ -6,6 +6,8 @@ import copy
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,9 +17,10 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
-from autostream import offline, telemetry
+from autostream import agreement, budget, offline, telemetry
 from autostream.chips import cost_model
 from autostream.cost.model import CostModel
+from autostream.errors import VerificationError
 from autostream.graph.values import MISSING, value_of
 from autostream.options import Options
 from autostream.outcome import Outcome
@@ -43,24 +46,26 @@ class StreamPass(CustomGraphPass):
         config.post_grad_custom_post_pass = autostream.StreamPass(chip="910B2")
 
     Args:
-        chip: chip name or path of a chip file; None = the device's own chip, else 910B2.
+        chip: chip name or path of a chip file; None = the device's own chip, else the profile's, else 910B2.
+        profile: file or folder of a profile of this model, read once: operators that ran there cost what they took.
         options: Options or a mapping of option names to values.
-        cost_model: prices operators instead of the chip's roofline.
+        cost_model: prices operators instead of chip and profile.
 
     Raises:
-        InputError: unknown chip or option.
+        InputError: unknown chip or option, or a profile that cannot be read.
     """
 
     def __init__(
         self,
         *,
         chip: str | None = None,
+        profile: str | Path | None = None,
         options: Options | Mapping[str, Any] | None = None,
         cost_model: CostModel | None = None,
     ) -> None:
         self.options = Options.of(options)
         # TorchAir walks the attributes of everything on its config; a function keeps the model out of that walk.
-        self._model: Callable[[], CostModel] = _model_source(chip, cost_model)
+        self._model: Callable[[], CostModel] = _model_source(chip, profile, cost_model)
         self.fingerprint = f"autostream {self.options.fingerprint()} {self._model().fingerprint()}"
         # TorchAir's compile cache tells passes apart by disassembling them: differently configured passes must differ there.
         self.identity = compile(repr(self.fingerprint), "autostream", "eval")
@@ -102,29 +107,55 @@ class StreamPass(CustomGraphPass):
             Exception: only with the option ``strict``.
         """
         try:
-            return self._judge(graph_module, example_inputs, config)
+            outcome = self._judge(graph_module, example_inputs, config)
         except Exception:
             if self.options.strict:
                 raise
             logger.warning("autostream left the graph as it was", exc_info=True)
+            agreement.refusal(agreement.DECLINED, None, timeout=self.options.rank_timeout)
             return None
+        return self._file(self._agreed(outcome))
 
     def _judge(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any) -> Outcome:
         model = self._model()
         refusal = _config_refusal(config)
         if refusal is not None:
             code, reason = refusal
-            outcome = Outcome(verdict=Verdict(accepted=False, code=code, reason=reason, chip=model.machine.name))
-        else:
-            module = _with_shapes(graph_module, example_inputs)
-            outcome = plan(module, model=model, options=self.options, dialect=Air(), convert=offline.convert)
-        telemetry.add(outcome.document(name="", options=self.options, model=model))
+            return Outcome(verdict=Verdict(accepted=False, code=code, reason=reason, chip=model.machine.name))
+        module = _with_shapes(graph_module, example_inputs)
+        plans = offline.cache_root() / "plans" if self.options.plan_cache else None
+        return plan(
+            module, model=model, options=self.options, dialect=Air(), convert=offline.convert, ledger=budget.process, plans=plans
+        )
+
+    def _agreed(self, outcome: Outcome) -> Outcome:
+        """Ask the ranks this graph is compiled with; decline if one of them has another plan."""
+        reason = agreement.refusal(agreement.digest(outcome), outcome.graph, timeout=self.options.rank_timeout)
+        if reason is None or not outcome.verdict.accepted:
+            return outcome
+        if self.options.strict:
+            raise VerificationError(reason)
+        logger.warning("autostream left the graph as it was: %s", reason)
+        verdict = replace(outcome.verdict, accepted=False, code="ranks-disagree", reason=reason)
+        return replace(outcome, verdict=verdict, graph_module=None, ascend_ir=None)
+
+    def _file(self, outcome: Outcome) -> Outcome:
+        _charge(outcome)
+        telemetry.add(outcome.document(name="", options=self.options, model=self._model()))
         verdict = outcome.verdict
         logger.info("autostream %s: %s", "accepted" if verdict.accepted else "declined", verdict.reason)
         return outcome
 
 
-def _model_source(chip: str | None, model: CostModel | None) -> Callable[[], CostModel]:
+def _charge(outcome: Outcome) -> None:
+    """Count what a graph takes that is compiled as it is; an accepted plan has been entered, and so has one met again."""
+    if outcome.verdict.code not in ("accepted", "already-scheduled"):
+        budget.process.charge(budget.need_as_given(outcome.graph))
+
+
+def _model_source(chip: str | None, profile: str | Path | None, model: CostModel | None) -> Callable[[], CostModel]:
+    if model is None and profile is not None:
+        model = cost_model(chip, profile)
     if model is not None:
         return lambda: model
     cost_model(chip)  # a wrong name is an error here, not in the middle of a compilation

@@ -12,7 +12,8 @@ class Verdict:
     accepted: bool
     #: Machine-readable reason: ``accepted``, ``no-gain``, ``within-error``, ``nothing-to-overlap``, ``dynamic-shape``,
     #: ``no-shapes``, ``hand-written-sync``, ``already-scheduled``, ``not-convertible``, ``single-stream``, ``unsupported``,
-    #: ``unverified``, ``error``.
+    #: ``over-memory-cap``, ``over-budget``, ``ranks-disagree``, ``unverified``, ``error``; ``as-written`` where nobody asked for
+    #: a plan.
     code: str
     #: The same for people, one sentence.
     reason: str
@@ -26,6 +27,10 @@ class Verdict:
     #: Gain (share of the serial time) at the worst and the best corner of the cost model's error bands.
     gain_low: float = 0.0
     gain_high: float = 0.0
+    #: Gain that nine, five and one of ten random draws of the cost model's errors reach; see `autostream.acceptance`.
+    gain_p10: float = 0.0
+    gain_p50: float = 0.0
+    gain_p90: float = 0.0
     side_streams: int = 0
     cross_edges: int = 0
     control_edges: int = 0

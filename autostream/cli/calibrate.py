@@ -74,6 +74,7 @@ def show(calibration: Calibration, path: Path, console: Console) -> None:
     console.print()
     console.print(_predicted(calibration))
     console.print(Text("Each half of the shapes is predicted with what the other half taught: no shape was learnt from."))
+    console.print(Text("What was kept of the fit was chosen by these errors, which flatters them a little."))
     if calibration.measured:
         console.print()
         console.print(_table("Shapes that were measured (--profile)", {"error": calibration.measured}))

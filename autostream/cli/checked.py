@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autostream.errors import InputError
-from autostream.program import EdgeKind, Finding, Severity, Step, StreamProgram, cross_edges
+from autostream.program import EdgeKind, Finding, Semantics, Severity, Step, StreamProgram, cross_edges
 from autostream.report.files import write
 from autostream.report.wording import operator, plural
 from autostream.suppressions import as_yaml
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 SCHEMA = "autostream.check/1"
 
 _LEVELS = {"fx": "FX graph", "ascend_ir": "Ascend IR"}
+_MODES = {Semantics.GE: "max-autotune", Semantics.CAPTURE: "a capture mode"}
 _STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "cyan"}
 _TITLES = {Severity.ERROR: "Errors", Severity.WARNING: "Warnings", Severity.NOTE: "Notes"}
 #: Steps and findings of one kind that are shown before the rest is only counted; the JSON form has them all.
@@ -130,7 +131,7 @@ def _places(finding: Finding, steps: dict[str, Step]) -> list[str]:
 
 
 def _table(inspection: Inspection) -> Table:
-    table = Table(title="Streams that were read", title_justify="left", title_style="bold")
+    table = Table(title=f"Streams as {_MODES[inspection.semantics]} runs them", title_justify="left", title_style="bold")
     for heading in ("Level", "Streams (steps)", "Cross-stream edges", "of them explicit"):
         table.add_column(heading, overflow="fold")
     for level, program in inspection.programs.items():

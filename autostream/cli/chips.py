@@ -129,11 +129,11 @@ def schema() -> dict[str, Any]:
     return json_schema()
 
 
-def refuse_mixture(name: str | None, ini: Path | None, out: Path | None, *, schema: bool) -> None:
+def refuse_mixture(name: str | None, ini: Path | None, out: Path | None, *, schema: bool, force: bool = False) -> None:
     """Refuse options that do not go together.
 
     Raises:
-        InputError: more than one thing to do, or a file for something that is not made.
+        InputError: more than one thing to do, a file for something that is not made, or one that is there and `force` is not set.
     """
     wanted = [text for text, given in (("NAME", name), ("--from-ini", ini), ("--schema", schema)) if given]
     if len(wanted) > 1:
@@ -142,6 +142,8 @@ def refuse_mixture(name: str | None, ini: Path | None, out: Path | None, *, sche
         raise InputError("chips: --out names the file that --from-ini makes; give both")
     if out is not None and out.suffix.lower() not in (".yaml", ".yml"):
         raise InputError(f"chips: --out {str(out)!r}: the name of a chip file ends with .yaml or .yml")
+    if out is not None and out.exists() and not force:
+        raise InputError(f"chips: --out {str(out)!r} exists; give another name, or overwrite it with --force")
 
 
 def make(session: Session, ini: Path, out: Path | None, *, json: bool) -> None:

@@ -93,7 +93,8 @@ def schedule(
     """Schedule a program, or the dump of a compiled graph, and report what it gains."""
     session = begin(context, verbose)
     if (target is None) == (ge_graph is None):
-        raise InputError("give either TARGET, a program, or --ge-graph DUMP, the dump of a compiled graph")
+        wrong = "Missing argument 'TARGET'" if target is None else "TARGET and --ge-graph are both given"
+        raise InputError(f"{wrong}: give either TARGET, a program, or --ge-graph DUMP, the dump of a compiled graph")
     options = parse_options(option)
     with session.working(f"Scheduling {target or ge_graph}"):
         if ge_graph is not None:

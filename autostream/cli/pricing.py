@@ -22,6 +22,7 @@ def chips(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="File for what --from-ini makes; without it, stdout.")
     ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the chip file if it is there.")] = False,
     schema: Annotated[bool, typer.Option("--schema", help="Print the JSON Schema of chip files.")] = False,
     json: Json = False,
     verbose: Verbose = False,
@@ -30,7 +31,7 @@ def chips(
     from autostream.cli import chips as tables
 
     session = begin(context, verbose)
-    tables.refuse_mixture(name, from_ini, out, schema=schema)
+    tables.refuse_mixture(name, from_ini, out, schema=schema, force=force)
     if schema:
         session.print_json(tables.schema())
     elif from_ini is not None:

@@ -44,6 +44,7 @@ def show(
     report: Folder,
     html: Annotated[Path | None, typer.Option(help="Write the report as a page into this file.")] = None,
     csv: Annotated[Path | None, typer.Option(help="Write the operators as CSV into this file.")] = None,
+    svg: Annotated[Path | None, typer.Option(help="Write the timelines as a picture into this file.")] = None,
     trace: Annotated[
         Path | None, typer.Option(help="Write the timelines for Perfetto or MindStudio Insight into this file.")
     ] = None,
@@ -57,8 +58,9 @@ def show(
     from autostream.report import trace as timelines
     from autostream.report.files import write
     from autostream.report.html import page
+    from autostream.report.svg import timeline_svg
 
-    forms = ((html, page), (csv, table.table), (trace, timelines.trace))
+    forms = ((html, page), (csv, table.table), (svg, timeline_svg), (trace, timelines.trace))
     written = [write(path, form(document)) for path, form in forms if path is not None]
     if json:
         session.print_text(document.to_json())

@@ -20,8 +20,9 @@ from pydantic import BaseModel
 
 from autostream.cost.chip import Chip
 from autostream.cost.factors import Factors, Group
+from autostream.cost.knobs import CHIP_KNOBS, GROUP_KNOBS, NEUTRAL, VECTOR_KEYS, Knob
 from autostream.cost.roofline import RooflineModel
-from autostream.graph.model import Op, Unit
+from autostream.graph.model import Op
 
 #: Weight of log(1 + x * x), x = log(number / number given), in rows. Far away it hardly grows: some kernels are ten times slower.
 _PRIOR = 2.0
@@ -29,6 +30,8 @@ _PRIOR = 2.0
 _ROUNDS = 4
 #: Rows up to which a chip counts by its rows rather than as a whole.
 _HANDFUL = 5
+#: The key of `op_factors.yaml` that prices vector operators which no group names.
+_DEFAULT = "default_vector"
 #: Steps tried in each direction, as factors, coarse to fine.
 _STEPS = (6, 2.5, 1.6, 1.25, 1.1, 1.04)
 
@@ -65,55 +68,6 @@ class Fit:
 _Row = tuple[Sample, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Knob:
-    """One number: where it stands, its bounds, where it starts when nothing is to be taken over, and the rows it matters to."""
-
-    path: str
-    low: float
-    high: float
-    neutral: float
-    concerns: Callable[[Sample, Group | None], bool]
-
-
-def _is_cube(dtypes: tuple[str, ...]) -> Callable[[Sample, Group | None], bool]:
-    def concerns(sample: Sample, group: Group | None) -> bool:
-        if group is None or group.band != "matmul" or sample.op.unit is Unit.COMM:
-            return False
-        return not dtypes or any(spec.dtype in dtypes for spec in sample.op.inputs[:2])
-
-    return concerns
-
-
-def _is_elementwise(_sample: Sample, group: Group | None) -> bool:
-    return group is not None and group.band == "elementwise"
-
-
-#: Float32 products come out far below the memory rate of the others; they must not pull it.
-_NARROW = ("float16", "bfloat16", "int8")
-#: Numbers of a chip file, each the same for all chips that are fitted together.
-_CHIP_KNOBS = (
-    _Knob(path="launch.aic.base_us", low=0.5, high=12, neutral=5, concerns=_is_cube(())),
-    _Knob(path="launch.aic.full_chip_us", low=0.3, high=12, neutral=2, concerns=_is_cube(())),
-    _Knob(path="cube.fp16.efficiency", low=0.4, high=1, neutral=0.8, concerns=_is_cube(("float16", "bfloat16"))),
-    _Knob(path="cube.int8.efficiency", low=0.4, high=1, neutral=0.7, concerns=_is_cube(("int8",))),
-    _Knob(path="cube.int8.extra_launch_us", low=0.1, high=12, neutral=2, concerns=_is_cube(("int8",))),
-    _Knob(path="hbm.aic_efficiency", low=0.7, high=1, neutral=0.85, concerns=_is_cube(_NARROW)),
-    _Knob(path="launch.aiv.base_us", low=0.5, high=5, neutral=1.5, concerns=_is_elementwise),
-    _Knob(path="launch.aiv.full_chip_us", low=0.3, high=12, neutral=2, concerns=_is_elementwise),
-    _Knob(path="hbm.aiv_efficiency", low=0.7, high=1, neutral=0.85, concerns=_is_elementwise),
-)
-
-_GROUP_KNOBS: Mapping[str, tuple[float, float]] = {
-    "vector_passes": (1, 1000),
-    "launch_factor": (1, 10),
-    "cube_efficiency": (0.05, 1),
-}
-_VECTOR_KEYS = ("vector_passes", "launch_factor")
-#: Where groups start when nothing is to be taken over.
-_NEUTRAL: Mapping[str, float] = {"vector_passes": 15, "launch_factor": 2, "cube_efficiency": 0.4}
-
-
 def spread(errors: Iterable[float]) -> Spread:
     """Return median, p75 and p90 of relative errors (at least one)."""
     values = sorted(errors)
@@ -144,7 +98,7 @@ def fit(
     if groups:
         if anew:
             search.turn_class()
-        search.turn_groups(("vector",), _VECTOR_KEYS)
+        search.turn_groups(("vector",), VECTOR_KEYS)
         search.turn_groups(("attention", "conv"), ("cube_efficiency",))
     return search.result()
 
@@ -154,7 +108,8 @@ class _Search:
 
     def __init__(self, samples: Sequence[Sample], chips: Mapping[str, Chip], factors: Factors, *, anew: bool) -> None:
         self._chips = dict(chips)
-        self._groups = dict(factors.file.groups)
+        # What prices operators that no group names moves with its class.
+        self._groups = {**factors.file.groups, _DEFAULT: factors.file.default_vector}
         self._factors = factors
         owner = {id(group): name for name, group in self._groups.items()}
         found = [(sample, factors.find(sample.op.target)) for sample in samples]
@@ -164,30 +119,33 @@ class _Search:
 
     def _forget(self) -> None:
         """Put every number that is fitted to its neutral value."""
-        for knob in _CHIP_KNOBS:
+        for knob in CHIP_KNOBS:
             self._set_chips(knob.path, knob.neutral)
         for name, group in self._groups.items():
-            for key in _GROUP_KNOBS:
-                one = 1.2 if group.band == "elementwise" and key == "launch_factor" else _NEUTRAL[key]
+            for key in GROUP_KNOBS:
+                one = 1.2 if group.band == "elementwise" and key == "launch_factor" else NEUTRAL[key]
                 self._set_groups([name], key, one)
 
     def turn_chips(self, *, with_groups: bool) -> None:
         """Fit the numbers of the chips, and with them the factors of elementwise operators."""
         turns: list[Callable[[], bool]] = []
-        for knob in _CHIP_KNOBS:
-            rows = [item for item in self._samples if knob.concerns(item[0], self._groups[item[1]])]
+        for knob in CHIP_KNOBS:
+            rows = [item for item in self._samples if knob.concerns(item[0].op, self._groups[item[1]])]
             if rows:
                 turns.append(functools.partial(self._turn_chip, knob, self._stands(knob.path), rows))
         if with_groups:
-            turns += self._group_turns(("elementwise",), _VECTOR_KEYS)
+            turns += self._group_turns(("elementwise",), VECTOR_KEYS)
         _repeat(turns)
 
     def turn_class(self) -> None:
-        """Fit the factors that all groups of the class `vector` have in common, and let each group start from them."""
+        """Fit the factors that all groups of the class `vector` have in common, and let each group start from them.
+
+        Operators that no group names are priced by these factors themselves.
+        """
         names = [name for name, group in self._groups.items() if group.band == "vector"]
         rows = [item for item in self._samples if item[1] in names]
         if rows:
-            _repeat([functools.partial(self._turn_groups, names, key, _NEUTRAL[key], rows) for key in _VECTOR_KEYS])
+            _repeat([functools.partial(self._turn_groups, names, key, NEUTRAL[key], rows) for key in VECTOR_KEYS])
 
     def turn_groups(self, bands: tuple[str, ...], keys: tuple[str, ...]) -> None:
         """Fit factors of every group of some bands, each to its own rows."""
@@ -215,13 +173,13 @@ class _Search:
                         turns.append(functools.partial(self._turn_groups, [name], key, number.value, rows))
         return turns
 
-    def _turn_chip(self, knob: _Knob, given: float, rows: Sequence[_Row]) -> bool:
+    def _turn_chip(self, knob: Knob, given: float, rows: Sequence[_Row]) -> bool:
         put = functools.partial(self._set_chips, knob.path)
         return self._turn(given, self._stands(knob.path), (knob.low, knob.high), rows, put)
 
     def _turn_groups(self, names: Sequence[str], key: str, given: float, rows: Sequence[_Row]) -> bool:
         at = next(number.value for name in names if (number := getattr(self._groups[name], key)) is not None)
-        return self._turn(given, at, _GROUP_KNOBS[key], rows, functools.partial(self._set_groups, names, key))
+        return self._turn(given, at, GROUP_KNOBS[key], rows, functools.partial(self._set_groups, names, key))
 
     def _turn(
         self,
@@ -273,7 +231,8 @@ class _Search:
                 self._groups[name] = group.model_copy(update={key: _quantity(group, key, value)})
 
     def _with_groups(self) -> Factors:
-        file = self._factors.file.model_copy(update={"groups": dict(self._groups)})
+        groups = {name: group for name, group in self._groups.items() if name != _DEFAULT}
+        file = self._factors.file.model_copy(update={"groups": groups, _DEFAULT: self._groups[_DEFAULT]})
         names = {id(group): name for name, group in self._factors.file.groups.items()}
         by_target = {target: self._groups[names[id(group)]] for target, group in self._factors.by_target.items()}
         return Factors(file=file, digest=f"{self._factors.digest}-fitted", by_target=by_target)

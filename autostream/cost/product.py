@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autostream.cost.chip import Cube, CubeRate
 from autostream.cost.factors import Group
@@ -57,13 +57,31 @@ def read_product(op: Op, group: Group) -> Product | None:
 
 
 def _matmul(a: TensorSpec, b: TensorSpec, out: TensorSpec) -> Product | None:
-    """(.., m, k) x (.., k, n); a stack of weights under a flat output is a grouped product, its rows shared out evenly."""
+    """(.., m, k) x (.., k, n); a stack of weights under a flat output is a grouped product, its rows shared out evenly.
+
+    With fewer rows than weights in the stack, the others have none.
+    """
     if len(a.shape) < 2 or len(b.shape) < 2 or len(out.shape) < 2:
         return None
     rows, n = math.prod(out.shape[:-1]), out.shape[-1]
-    batch = math.prod(b.shape[:-2])
+    if min(len(a.shape), len(b.shape)) > 2 and n not in b.shape[-2:]:
+        # The results of several products side by side in one row.
+        n = b.shape[-1] if b.shape[-2] == a.shape[-1] else b.shape[-2]
+        rows = out.numel // max(1, n)
+    batch = min(math.prod(b.shape[:-2]), rows)
     m = math.ceil(rows / batch) if batch else 0
     return Product(batch=batch, m=m, n=n, k=a.shape[-1], itemsize=max(a.itemsize, b.itemsize))
+
+
+def without_idle_weights(op: Op, group: Group) -> Op:
+    """Return a grouped product without the bytes of the weights that no row meets: at most one for each row."""
+    product = read_product(op, group)
+    if product is None or group.product != "matmul":
+        return op
+    stack = op.inputs[group.operands[1]]
+    held = math.prod(stack.shape[:-2])
+    idle = stack.nbytes - stack.nbytes * product.batch // held
+    return replace(op, bytes_read=max(0, op.bytes_read - idle)) if idle else op
 
 
 def _conv(x: TensorSpec, weight: TensorSpec, out: TensorSpec) -> Product | None:

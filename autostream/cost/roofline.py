@@ -9,11 +9,12 @@ from autostream.cost.chip import Chip, ErrorBand
 from autostream.cost.communication import comm_term, gang_cores
 from autostream.cost.factors import Band, CommKind, Factors, Group, load_factors
 from autostream.cost.model import FREE, Breakdown, Cost, Machine, Resources, Tier
+from autostream.cost.product import without_idle_weights
 from autostream.cost.terms import Term, cube_term, hbm_term, launch_term, vector_term
 from autostream.graph.model import Op, Unit
 
 #: Raise when a formula changes: together with the two data files it identifies every price.
-_REVISION = 2
+_REVISION = 3
 
 
 class RooflineModel:
@@ -66,6 +67,7 @@ class RooflineModel:
 
     def _kernel(self, op: Op, group: Group, unit: Unit) -> Cost:
         chip = self._chip
+        op = without_idle_weights(op, group)
         cube = cube_term(op, group, chip) if _multiplies(op, group, unit) else Term()
         vector = vector_term(op, group, chip) if unit is not Unit.CUBE else Term()
         # The cube side of a mixed product sets its blocks and moves its factors; its vector work rides along.

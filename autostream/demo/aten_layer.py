@@ -44,14 +44,15 @@ class AtenMoeLayer(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         """Return the residual stream after the layer, (B, H)."""
         normed = self._rms_norm(hidden)
-        return hidden + (self._routed(normed) + self._shared(normed))
+        return hidden + (self._routed(normed) + self.shared_expert(normed))
 
     def _rms_norm(self, hidden: Tensor) -> Tensor:
         wide = hidden.float()
         scale = torch.rsqrt(wide.pow(2).mean(dim=-1, keepdim=True) + _EPSILON)
         return (wide * scale).to(hidden.dtype) * self.gamma
 
-    def _shared(self, normed: Tensor) -> Tensor:
+    def shared_expert(self, normed: Tensor) -> Tensor:
+        """Return what the shared expert makes of every token, (B, H)."""
         return functional.linear(_swiglu(functional.linear(normed, self.shared_gate_up)), self.shared_down)
 
     def _routed(self, normed: Tensor) -> Tensor:

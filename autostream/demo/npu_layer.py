@@ -48,7 +48,7 @@ class NpuMoeLayer(nn.Module):
         normed = torch.ops.npu.npu_rms_norm(hidden, self.gamma, _EPSILON)[0]
         weights, chosen = self._gating(normed)
         routed = self._across_cards if self.shape.ep_world_size > 1 else self._on_card
-        return hidden + (routed(normed, weights, chosen) + self._shared(normed))
+        return hidden + (routed(normed, weights, chosen) + self.shared_expert(normed))
 
     def _gating(self, normed: Tensor) -> tuple[Tensor, Tensor]:
         """Return the weights (float32) and ids (int32) of the chosen experts, each (B, K)."""
@@ -127,7 +127,8 @@ class NpuMoeLayer(nn.Module):
         )[0]
         return results
 
-    def _shared(self, normed: Tensor) -> Tensor:
+    def shared_expert(self, normed: Tensor) -> Tensor:
+        """Return what the shared expert makes of every token, (B, H)."""
         gate_up = self._quantised_matmul(normed, self.shared_gate_up, self.shared_gate_up_scale)
         return self._quantised_matmul(torch.ops.npu.npu_swiglu(gate_up), self.shared_down, self.shared_down_scale)
 

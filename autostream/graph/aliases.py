@@ -6,6 +6,7 @@ re-inplacing), so "may share" is what is computed: an order that holds for it ho
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -190,7 +191,7 @@ class _Walk:
             places = union([self._of_argument(item.arguments.get(name)) for name in declared])
             if in_place:
                 return dict.fromkeys(places) if reaches_anywhere(item) else places, True, False
-            is_view = declared == [next(iter(item.arguments), None)]
+            is_view = declared == (next(iter(item.arguments), None),)
             return (view_of(item, index, places, element), False, True) if is_view else (dict.fromkeys(places), False, False)
         if item.info is not None and item.info.writes and mutates:
             written = [node for value in arguments_written(item) for node in nodes_in(value)]
@@ -219,17 +220,18 @@ class _Walk:
         self._storages[name] = Storage(name=name, nbytes=max(nbytes, known.nbytes if known else 0), kind=kind)
 
 
-def _declared(overload: OpOverload, index: int) -> tuple[list[str], bool]:
+@functools.cache
+def _declared(overload: OpOverload, index: int) -> tuple[tuple[str, ...], bool]:
     """Return the arguments that a schema says a result may share memory with, and whether it is one that is written."""
     schema = overload._schema
     # A single return that is a list answers for all its elements.
     result = schema.returns[min(index, len(schema.returns) - 1)] if schema.returns else None
     if result is None or result.alias_info is None:
-        return [], False
+        return (), False
     marks = set(result.alias_info.before_set) | set(result.alias_info.after_set)
     annotated = {item.name: set(item.alias_info.before_set) for item in schema.arguments if item.alias_info is not None}
     # Lists lose their letters (``Tensor(a)[]``): without letters on either side, every annotated argument is meant.
-    named = [name for name, letters in annotated.items() if not marks or not letters or letters & marks]
+    named = tuple(name for name, letters in annotated.items() if not marks or not letters or letters & marks)
     return named, bool(result.alias_info.is_write)
 
 

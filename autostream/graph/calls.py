@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -104,7 +105,7 @@ class Facts:
         """Return an argument, or the schema's default for it (None if there is no such argument)."""
         if name in self.arguments or self.overload is None:
             return self.arguments.get(name)
-        return next((item.default_value for item in self.overload._schema.arguments if item.name == name), None)
+        return defaults_of(self.overload).get(name)
 
     @property
     def no_op_source(self) -> str | None:
@@ -116,7 +117,7 @@ def look(node: fx.Node) -> Facts:
     """Return the facts of a node; never raises for a legal FX graph."""
     kind = _kind(node)
     overload = _overload(node, kind)
-    target = str(overload) if overload is not None else _name(node)
+    target = name_of(overload) if overload is not None else _name(node)
     arguments = _bind(node, overload) if kind is not Kind.FUNCTIONALIZED else dict(node.kwargs)
     info = classify(target) if overload is not None or kind is Kind.GETITEM else None
     return Facts(node=node, target=target, kind=kind, info=info, arguments=arguments, overload=overload)
@@ -134,7 +135,7 @@ def _kind(node: fx.Node) -> Kind:
     if node.op != "call_function":
         return Kind.BARRIER
     if isinstance(node.target, OpOverload):
-        if str(node.target) in _MARKS:
+        if name_of(node.target) in _MARKS:
             return Kind.MARK
         return Kind.SCHEMA if _is_trusted(node.target) else Kind.OPAQUE
     if isinstance(node.target, HigherOrderOperator):
@@ -170,12 +171,27 @@ def _name(node: fx.Node) -> str:
 def _bind(node: fx.Node, overload: OpOverload | None) -> dict[str, Any]:
     if overload is None:
         return {}
-    names = [argument.name for argument in overload._schema.arguments]
-    return dict(zip(names, node.args, strict=False)) | dict(node.kwargs)
+    return dict(zip(defaults_of(overload), node.args, strict=False)) | dict(node.kwargs)
+
+
+@functools.cache
+def defaults_of(overload: OpOverload) -> Mapping[str, Any]:
+    """Return the arguments of an operator in the order of its schema, with their default values (None if there is none)."""
+    return {argument.name: argument.default_value for argument in overload._schema.arguments}
+
+
+@functools.cache
+def name_of(overload: OpOverload) -> str:
+    """Return ``str(overload)``, which is put together anew each time."""
+    return str(overload)
 
 
 def nodes_in(value: Any) -> list[fx.Node]:
     """Return the nodes inside one argument, in order."""
+    if isinstance(value, fx.Node):
+        return [value]
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return []
     found: list[fx.Node] = []
     fx.node.map_arg(value, found.append)
     return found

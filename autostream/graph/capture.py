@@ -12,7 +12,7 @@ import torch
 from torch import fx
 
 from autostream.graph.aliases import Access, Aliasing, analyse
-from autostream.graph.calls import Facts, Kind, is_seeded, look, nodes_in
+from autostream.graph.calls import Facts, Kind, defaults_of, is_seeded, look, nodes_in
 from autostream.graph.flops import Call, flops_of
 from autostream.graph.groups import group_size, share_sizes
 from autostream.graph.hazards import Edges, add_barriers, add_block, add_chain, add_prefetches, add_storage_hazards
@@ -33,8 +33,11 @@ _KEEPS_SHAPE = ("aten.expand.default", "aten.slice.Tensor")
 _NOT_RANDOM: Mapping[str, Any] = {"dropout_p": 0.0, "dropout_prob": 0.0, "keep_prob": 1.0, "train": False}
 
 
-def capture(graph_module: fx.GraphModule) -> OpGraph:
+def capture(graph_module: fx.GraphModule, *, like: OpGraph | None = None) -> OpGraph:
     """Return the operators of a graph and everything that orders them. The graph is not changed.
+
+    `like` is of a graph that this one was rewritten from: how much an operator that has kept its name and target computes and
+    moves, and where it comes from, is taken over from there. What it accesses is always found out anew.
 
     A graph that must not be scheduled is captured as far as possible and says why in `refusals`, each ``"code: sentence"`` with
     the code dynamic-shape, hand-written-sync, unsupported or no-shapes.
@@ -50,7 +53,11 @@ def capture(graph_module: fx.GraphModule) -> OpGraph:
     storages |= {name: Storage(name=name, nbytes=0, kind="state") for name in hidden}
     ops = {}
     for index, (node, item) in enumerate(operators.items()):
-        ops[node.name] = _op(item, index, units[node], accesses[node.name], scopes, storages)
+        same = like.ops.get(node.name) if like is not None else None
+        if same is not None and same.target == item.target and same.unit is units[node]:
+            ops[node.name] = _moved(same, index, accesses[node.name], scopes)
+        else:
+            ops[node.name] = _op(item, index, units[node], accesses[node.name], scopes, storages)
     ops = share_sizes(ops)
     edges = _edges(operators, units, accesses, scopes)
     dag: nx.DiGraph = nx.DiGraph()
@@ -149,9 +156,22 @@ def _op(item: Facts, index: int, unit: Unit, access: Access, scopes: Scopes, sto
     )
 
 
+def _moved(op: Op, index: int, access: Access, scopes: Scopes) -> Op:
+    """Return an operator at another place, in other scopes and on other storages."""
+    return replace(
+        op,
+        index=index,
+        reads=access.reads,
+        writes=(*access.mutates, *access.creates),
+        read_regions=access.read_regions,
+        write_regions=access.mutated_regions,
+        scope=scopes.attributes[op.name],
+    )
+
+
 def _call(item: Facts) -> Call:
     tensors = {}
-    scalars = {argument.name: argument.default_value for argument in item.overload._schema.arguments} if item.overload else {}
+    scalars = dict(defaults_of(item.overload)) if item.overload else {}
     for name, value in item.arguments.items():
         nodes = nodes_in(value)
         if nodes:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from autostream.graph.calls import Facts, nodes_in
 from autostream.graph.regions import Region, in_blocks, region
-from autostream.graph.values import is_symbolic, tensors_in
+from autostream.graph.values import all_plain, tensors_in
 
 #: Views that a backend may make a copying task of, which reads all of the value before anything is cut out of it.
 _TURNING = frozenset({"t", "transpose", "permute", "swapaxes", "movedim", "numpy_T", "view_as_real", "view_as_complex"})
@@ -43,11 +45,17 @@ Places = Mapping[str, Place | None]
 
 def place_of(tensor: Any) -> Place | None:
     """Return the place of a tensor with static shape at the start of a storage of its own."""
-    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or is_symbolic(tensor):
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
         return None
-    if is_symbolic([tensor.storage_offset(), *tensor.stride()]):
+    sizes, strides = tuple(tensor.shape), tensor.stride()
+    if not all_plain((*sizes, tensor.storage_offset(), *strides)):
         return None
-    return _placed(replace(_layout(tensor), offset=0))
+    return _at_start(sizes, strides, tensor.dtype)
+
+
+@functools.lru_cache(maxsize=4096)  # a deep model has few different ones
+def _at_start(sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype) -> Place | None:
+    return _placed(Layout(offset=0, sizes=sizes, strides=strides, dtype=dtype))
 
 
 def union(groups: Iterable[Places]) -> dict[str, Place | None]:
@@ -101,12 +109,12 @@ def _view(item: Facts, index: int, place: Place, element: Any) -> Place | None:
     wanted = next(tensors_in(element), None)
     results = _run(item, place.layout)
     result = results[index] if results is not None and index < len(results) else None
-    if result is None or wanted is None or tuple(result.shape) != tuple(wanted.shape):
+    if result is None or wanted is None or result.sizes != tuple(wanted.shape):
         return unknown
-    return _placed(_layout(result)) or unknown
+    return _placed(result) or unknown
 
 
-def _run(item: Facts, layout: Layout) -> list[torch.Tensor] | None:
+def _run(item: Facts, layout: Layout) -> tuple[Layout, ...] | None:
     """Apply a view operator to a tensor without memory; None if it cannot be done, or the result is no view."""
     first, *others = item.arguments.items()
     if item.overload is None or not isinstance(first[1], fx.Node) or any(nodes_in(value) for _, value in others):
@@ -114,16 +122,27 @@ def _run(item: Facts, layout: Layout) -> list[torch.Tensor] | None:
     extent = sum((size - 1) * stride for size, stride in zip(layout.sizes, layout.strides, strict=True)) + 1
     if 0 in layout.sizes or extent <= 0:
         return None
-    memory = torch.empty(_room(item, layout.offset + extent), dtype=layout.dtype, device="meta")
+    call = (item.overload, first[0], layout, tuple(others), _room(item, layout.offset + extent))
+    try:
+        return _shown(*call)
+    except TypeError:  # an argument that cannot be looked up
+        return _shown.__wrapped__(*call)
+
+
+@functools.lru_cache(maxsize=4096)  # the layers of a deep model are alike
+def _shown(
+    overload: OpOverload, name: str, layout: Layout, others: tuple[tuple[str, Any], ...], room: int
+) -> tuple[Layout, ...] | None:
+    memory = torch.empty(room, dtype=layout.dtype, device="meta")
     base = memory.as_strided(layout.sizes, layout.strides, layout.offset)
     try:
-        value = item.overload(**{first[0]: base, **dict(others)})
+        value = overload(**{name: base, **dict(others)})
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None
     results = list(value) if isinstance(value, (list, tuple)) else [value]
     storage = memory.untyped_storage()._cdata
     views = all(isinstance(result, torch.Tensor) and result.untyped_storage()._cdata == storage for result in results)
-    return results if views else None
+    return tuple(map(_layout, results)) if views else None
 
 
 def _room(item: Facts, least: int) -> int:

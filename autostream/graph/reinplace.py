@@ -7,12 +7,14 @@ operator whose value simply replaces that of a graph input.
 
 from __future__ import annotations
 
+import functools
 import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import fx
+from torch._ops import OpOverload
 
 from autostream.graph.calls import Facts, Kind, nodes_in
 from autostream.graph.model import TensorSpec, Unit
@@ -21,6 +23,9 @@ from autostream.graph.values import specs_of, value_of
 
 #: The argument that an operator overwrites without reading it, where that is not called `out`.
 _OVERWRITTEN = {"aten.copy_": "self", "aten.fill_": "self", "aten.zero_": "self", "npu.copy_memory_": "input"}
+
+#: Functional updates that become in-place ones; other operators of ATen are converted as they are and make a new tensor.
+_IN_PLACE_LATER = ("npu.", "aten.index_put.")
 
 StoragesOf = Callable[[fx.Node], tuple[str, ...]]
 
@@ -39,7 +44,7 @@ def arguments_written(item: Facts) -> list[Any]:
         return [bases] if bases is not None else [item.arguments.get(name) for name in _schema_writes(item)]
     if item.kind is not Kind.SCHEMA:
         return []
-    names = list(_schema_writes(item))
+    names = [*_schema_writes(item)]
     if item.info is not None:
         names += item.info.writes
     if item.target.endswith(".out"):
@@ -52,31 +57,36 @@ def nodes_overwritten(item: Facts) -> set[fx.Node]:
     name = _OVERWRITTEN.get(item.target.rpartition(".")[0], "out")
     if item.kind is not Kind.SCHEMA:
         return set()
+    if name not in item.arguments:
+        return set()
     kept = {node for argument, value in item.arguments.items() if argument != name for node in nodes_in(value)}
-    return set(nodes_in(item.arguments.get(name))) - kept
+    return set(nodes_in(item.arguments[name])) - kept
 
 
-def _schema_writes(item: Facts) -> list[str]:
+def _schema_writes(item: Facts) -> tuple[str, ...]:
     """Return the arguments the schema marks as written; a functional variant answers for its in-place counterpart."""
-    overload = item.overload
-    if overload is None:
-        return []
+    return _marked(item.overload) if item.overload is not None else ()
+
+
+@functools.cache
+def _marked(overload: OpOverload) -> tuple[str, ...]:
     base = overload._schema.name.removesuffix("_functional")
     if base != overload._schema.name:
         namespace, _, name = base.partition("::")
         packet = getattr(getattr(torch.ops, namespace), name, None)
         overload = getattr(packet, overload._overloadname, overload)
     annotated = {argument.name: argument.alias_info for argument in overload._schema.arguments}
-    return [name for name, alias in annotated.items() if alias is not None and alias.is_write]
+    return tuple(name for name, alias in annotated.items() if alias is not None and alias.is_write)
 
 
 def updated_in_place(item: Facts) -> list[fx.Node]:
-    """Return the buffers that a functional update of torch_npu writes where they stand, and empty unless that is certain.
+    """Return the buffers that a functional update writes where they stand, and empty unless that is certain.
 
-    TorchAir converts such an operator to a copy and an in-place kernel, and drops the copy where the buffer is a graph input
-    that nobody uses but the operator and the ``copy_`` of its result back.
+    TorchAir converts such an operator of torch_npu to a copy and an in-place kernel, and drops the copy where the buffer is a
+    graph input that nobody uses but the operator and the ``copy_`` of its result back; an ``index_put``, which only captured
+    graphs take, it turns into the in-place form under the same condition.
     """
-    if item.kind is not Kind.SCHEMA or item.info is None or not item.info.update or not item.target.startswith("npu."):
+    if item.kind is not Kind.SCHEMA or item.info is None or not item.info.update or not item.target.startswith(_IN_PLACE_LATER):
         return []
     declared = [node for value in arguments_written(item) for node in nodes_in(value)]
     if declared and not item.functional:

@@ -29,6 +29,7 @@ class OpInfo:
     workspace: str = ""
 
 
+@functools.cache
 def classify(target: str) -> OpInfo | None:
     """Return what the table says of an operator, or None if it does not know it.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import operator
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -76,7 +77,7 @@ def is_symbolic(value: Any) -> bool:
     if isinstance(value, _SYMBOLIC):
         return True
     if isinstance(value, (torch.Tensor, TensorMetadata)):
-        return any(isinstance(size, _SYMBOLIC) for size in value.shape)
+        return not all_plain(value.shape)
     if isinstance(value, (list, tuple)):
         return any(is_symbolic(item) for item in value)
     return False
@@ -84,10 +85,22 @@ def is_symbolic(value: Any) -> bool:
 
 def spec_of(tensor: Any) -> TensorSpec:
     """Return the TensorSpec of a tensor or TensorMetadata whose shape is static."""
-    shape = tuple(int(size) for size in tensor.shape)
-    return TensorSpec(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."), itemsize=tensor.dtype.itemsize)
+    return _spec(tuple(tensor.shape), tensor.dtype)
 
 
 def specs_of(value: Any) -> tuple[TensorSpec, ...]:
     """Return the specs of all tensors inside a value; none where a shape is symbolic or missing."""
+    if is_tensor(value):
+        shape = value.shape
+        return (_spec(tuple(shape), value.dtype),) if all_plain(shape) else ()
     return tuple(spec_of(tensor) for tensor in tensors_in(value) if not is_symbolic(tensor))
+
+
+def all_plain(shape: Iterable[Any]) -> bool:
+    """Tell whether sizes, strides or offsets are plain numbers, all of them."""
+    return all(type(size) is int or not isinstance(size, _SYMBOLIC) for size in shape)
+
+
+@functools.lru_cache(maxsize=4096)  # a deep model has few different ones
+def _spec(shape: tuple[int, ...], dtype: torch.dtype) -> TensorSpec:
+    return TensorSpec(shape=tuple(map(int, shape)), dtype=str(dtype).removeprefix("torch."), itemsize=dtype.itemsize)

@@ -9,10 +9,12 @@ from autostream.offline.backend import npu_backend
 from autostream.offline.conversion import Converted, convert
 from autostream.offline.detect import has_cann, prepare_environment, torch_npu_version, why_unavailable
 from autostream.offline.host import activate
+from autostream.offline.standins import cache_root
 
 __all__ = [
     "Converted",
     "activate",
+    "cache_root",
     "convert",
     "has_cann",
     "npu_backend",

@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Iterator
 
 from autostream.errors import OfflineError
@@ -107,14 +108,16 @@ def _process_hooks_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Drop the one line that torch_npu prints at import for want of CANN; pass on anything else.
+    """Drop the one line that torch_npu prints at import for want of CANN, and in notebooks its warning about the task queue of a
+    device that is not there; pass on anything else.
 
     An ASCEND_HOME_PATH that names no folder is hidden meanwhile: torch_npu would refuse to be imported.
     """
     printed = io.StringIO()
     home = os.environ.pop("ASCEND_HOME_PATH", None)
     try:
-        with contextlib.redirect_stdout(printed):
+        with contextlib.redirect_stdout(printed), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="On the interactive interface", category=UserWarning)
             yield
     finally:
         if home is not None:

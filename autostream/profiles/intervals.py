@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable
 
+#: Start and end; the end is not part of it.
 Interval = tuple[int, int]
 
 
@@ -34,6 +35,24 @@ def common(one: list[Interval], other: list[Interval]) -> int:
         else:
             second += 1
     return total
+
+
+def without(one: list[Interval], other: list[Interval]) -> list[Interval]:
+    """Return the time of one union that another does not share."""
+    left: list[Interval] = []
+    first = 0
+    for start, end in one:
+        while first < len(other) and other[first][1] <= start:
+            first += 1
+        at, hole = start, first
+        while hole < len(other) and other[hole][0] < end:
+            if other[hole][0] > at:
+                left.append((at, other[hole][0]))
+            at = max(at, other[hole][1])
+            hole += 1
+        if at < end:
+            left.append((at, end))
+    return left
 
 
 def overlaps(unions: list[Interval], one: Interval) -> bool:

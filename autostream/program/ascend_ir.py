@@ -44,6 +44,7 @@ def read_ascend_ir(
                 reads=memory.reads(op) if stream else (),
                 writes=memory.writes(op) if stream else (),
                 source=sources[op.name],
+                cores=op.cores if stream else None,
             )
         )
     return StreamProgram(

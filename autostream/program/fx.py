@@ -29,7 +29,9 @@ _WAIT_TENSOR = "air.wait_tensor.default"
 _MARKS = ("npu.super_kernel_scope_begin", "npu.super_kernel_scope_end")
 
 
-def read_fx(graph_module: fx.GraphModule, *, semantics: Semantics = Semantics.GE, in_order: bool = True) -> StreamProgram:
+def read_fx(
+    graph_module: fx.GraphModule, *, semantics: Semantics = Semantics.GE, in_order: bool = True, graph: OpGraph | None = None
+) -> StreamProgram:
     """Return the program of an FX graph: one step per operator, in graph order. Inputs and constants are no steps.
 
     Args:
@@ -38,11 +40,12 @@ def read_fx(graph_module: fx.GraphModule, *, semantics: Semantics = Semantics.GE
             no task at all, and the graph's output is the last step of the default stream. Named events and waits between
             streams order steps, record_stream guards memory.
         in_order: True if the backend keeps the order of one stream (GE: StableRDFS).
+        graph: what `capture` makes of this very graph, where that is known already.
 
     Raises:
         CaptureError: the graph cannot be analysed. Unpaired scopes and lost waits are no errors: they are in `lost`.
     """
-    reader = _Reader(graph_module, capture(graph_module), semantics)
+    reader = _Reader(graph_module, capture(graph_module) if graph is None else graph, semantics)
     reader.run()
     return StreamProgram(
         semantics=semantics,
@@ -182,6 +185,7 @@ class _Reader:
                 read_regions=op.read_regions if op and stream else (),
                 # Where a copy that became part of the operator is made is not known.
                 write_regions=() if op is None or not stream or node.name in self._extra_writes else op.write_regions,
+                cores=self._scopes.cores if stream and self._ge else None,
             )
         )
         self._streams[node.name] = stream

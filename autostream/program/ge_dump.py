@@ -21,6 +21,7 @@ from google.protobuf.message import DecodeError, Message
 
 from autostream.errors import InputError
 from autostream.program.ge_proto import DATA_TYPES, message
+from autostream.program.limits import CORE_LIMITS, core_limit
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ _EXPECTED = "expected an Ascend IR graph: a serialised GraphDef, its text form (
 _NEW_TYPE = re.compile(rf"\bdtype:\s*DT_(?!(?:{'|'.join(DATA_TYPES)})\b)\w+")
 _META = re.compile(r"shape=torch\.Size\(\[([^\]]*)\]\)")
 #: A text form starts, after comments, with a field of its top-level message.
-_TEXT = re.compile(r"(?:\s+|#[^\n]*\n)*(node|name|op|attr|input|output|version|custom_version|graph)\s*[:{<]")
+_TEXT = re.compile(r"(?:\s+|#[^\n]*\n)*(node|name|op|attr|input|output|version|custom_version|graph|ir_version)\s*[:{<]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +81,8 @@ class GeOp:
     group_size: int | None = None
     #: Each output as fully as the graph tells it: what torch saw counts too where GE was not asked yet.
     tensors: tuple[GeTensor, ...] = ()
+    #: Cube and vector cores it is limited to, or None.
+    cores: tuple[int, int] | None = None
 
     @property
     def fx_node(self) -> str:
@@ -99,6 +102,11 @@ def load_ops(source: bytes | str | Path) -> tuple[GeOp, ...]:
     """
     where, data = _read(source)
     text = _as_text(data)
+    if text is not None and text[1] == "ir_version":
+        raise InputError(
+            f"{where} is an ONNX-like dump of GE (ge_onnx_*.pbtxt), which leaves out the names of outputs: what is written in "
+            "place cannot be told; give the ge_proto_*.txt that GE writes beside it, or TorchAir's own dump"
+        )
     if text is None:
         binary = data if isinstance(data, bytes) else data.encode()
         return _ops(_graph(lambda kind: _parse_binary(binary, kind, where), where), where)
@@ -179,6 +187,7 @@ def _op(op: Any) -> GeOp:
         tensors=tuple(_tensor(desc) for desc in op.output_desc),
         group_size=_ranks(op.attr[key].i for key in _RANKS if key in op.attr),
         group=next((op.attr[key].s.decode(errors="replace") for key in _GROUPS if key in op.attr), ""),
+        cores=core_limit({key: op.attr[key].s.decode(errors="replace") for key in CORE_LIMITS if key in op.attr}),
     )
 
 
@@ -212,6 +221,7 @@ def _dump_op(node: Any, where: str) -> GeOp:
     attrs = {attr.key: attr for attr in node.attr}
     outputs = [value(attr, "TensorDescriptor") for attr in node.attr if attr.key.startswith("[o]")]
     groups = (value(attrs[key], "AttrDef").s.decode(errors="replace") for key in _GROUPS if key in attrs)
+    limits = {key: value(attrs[key], "AttrDef").s.decode(errors="replace") for key in CORE_LIMITS if key in attrs}
     return GeOp(
         name=node.name,
         type=node.op,
@@ -225,6 +235,7 @@ def _dump_op(node: Any, where: str) -> GeOp:
         tensors=tuple(_tensor(desc) for desc in outputs),
         group_size=_ranks(value(attrs[key], "AttrDef").i for key in _RANKS if key in attrs),
         group=next(groups, ""),
+        cores=core_limit(limits),
     )
 
 

@@ -45,6 +45,7 @@ class Kinds:
     may_alias: Patterns
     overwrites: Patterns
     broadcasts: Patterns
+    shapes: Patterns
     control_flow: Patterns
     sinks: Patterns
     hccl: Patterns
@@ -75,6 +76,7 @@ def kinds() -> Kinds:
         may_alias=Patterns.of(data["may_alias"]),
         overwrites=Patterns.of(data["overwrites"]),
         broadcasts=Patterns.of(data["broadcasts"]),
+        shapes=Patterns.of(data["shapes"]),
         control_flow=Patterns.of(data["control_flow"]),
         sinks=Patterns.of(data["sinks"]),
         hccl=Patterns.of(collectives["hccl"]),

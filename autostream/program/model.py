@@ -44,6 +44,8 @@ class Step:
     source: str = ""
     read_regions: tuple[tuple[str, Region], ...] = ()
     write_regions: tuple[tuple[str, Region], ...] = ()
+    #: Cube and vector cores that its scope limits it to; None: no limit.
+    cores: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +68,7 @@ class Lost:
     before: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, weakref_slot=True)
 class StreamProgram:
     """Steps in emission order, and the edges between them."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -24,11 +25,25 @@ class Order:
     may_vanish: tuple[bool, ...]
 
 
+#: What was found out about programs that are still there, by their identity: every proof and simulation asks for it.
+_known: dict[int, tuple[weakref.ref[StreamProgram], Order]] = {}
+
+
 def order_of(program: StreamProgram) -> Order:
     """Return the waits of a program.
 
     GE: data edges count, also through steps without a task; control edges only between two tasks. Capture modes: only events.
     """
+    key = id(program)
+    known = _known.get(key)
+    if known is not None and known[0]() is program:
+        return known[1]
+    order = _order_of(program)
+    _known[key] = (weakref.ref(program, lambda _: _known.pop(key, None)), order)
+    return order
+
+
+def _order_of(program: StreamProgram) -> Order:
     tasks = [step for step in program.steps if step.stream is not None]
     position = {step.name: index for index, step in enumerate(tasks)}
     waits: list[set[int]] = [set() for _ in tasks]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from torch import fx
 
+from autostream.program.limits import core_limit
 from autostream.program.model import Lost
 
 #: By backend: max-autotune and reduce-overhead, npugraph_ex.
@@ -66,6 +67,14 @@ class Scopes:
     def inside(self) -> bool:
         """True if some scope is open that makes views convert to operators of their own."""
         return any(key not in _SUPER_KERNEL for _, attributes in self._open for key in attributes)
+
+    @property
+    def cores(self) -> tuple[int, int] | None:
+        """Cube and vector cores an operator is limited to here: the innermost scope wins, for each kind."""
+        merged: dict[str, str] = {}
+        for _, attributes in self._open:
+            merged |= attributes
+        return core_limit(merged)
 
     def _labels(self) -> list[str]:
         return [attributes[_LABEL] for _, attributes in self._open if attributes.get(_LABEL)]

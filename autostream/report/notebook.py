@@ -33,7 +33,7 @@ def findings_html(findings: Sequence[Finding], accepted: Sequence[tuple[Finding,
     items = "\n".join(_item(finding) for finding in worst_first[:_LISTED])
     more = f"\n<div>and {len(findings) - _LISTED} more</div>" if len(findings) > _LISTED else ""
     reasons = "".join(f"\n<div>accepted: {html.escape(f'{finding.kind} ({reason})')}</div>" for finding, reason in accepted)
-    return f"<div><b>{html.escape(counted(findings))}</b></div>\n{items}{more}{reasons}"
+    return f"<div><b>{html.escape(counted(findings).capitalize())}</b></div>\n{items}{more}{reasons}"
 
 
 def counted(findings: Sequence[Finding]) -> str:

@@ -8,11 +8,9 @@ from dataclasses import dataclass
 
 from autostream.cost.model import Resources
 from autostream.graph.model import Unit
+from autostream.profiles.intervals import Interval, union, without
 from autostream.program.kinds import DEFAULT, HCCL
 from autostream.report.schema import Document, OpRow
-
-#: A time and another, ns; the second is not part of it.
-Span = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,10 +36,10 @@ class Counter:
 class Split:
     """A timeline in the words of Ascend's profiler; the first two may overlap, the last two may not."""
 
-    computing: tuple[Span, ...]
-    communication: tuple[Span, ...]
-    not_overlapped: tuple[Span, ...]
-    free: tuple[Span, ...]
+    computing: tuple[Interval, ...]
+    communication: tuple[Interval, ...]
+    not_overlapped: tuple[Interval, ...]
+    free: tuple[Interval, ...]
 
 
 def given(document: Document) -> tuple[Run, ...]:
@@ -99,41 +97,14 @@ def _levels(uses: Iterable[tuple[int, int, int]]) -> tuple[tuple[int, int], ...]
 
 def split(runs: Sequence[Run]) -> Split:
     """Return when the chip computes, communicates, does only the latter, and does nothing."""
-    computing = _union((run.start, run.end) for run in runs if run.row.unit is not Unit.COMM)
-    communication = _union((run.start, run.end) for run in runs if run.row.unit is Unit.COMM)
-    everything = _union([*computing, *communication])
+    busy = [run for run in runs if run.end > run.start]
+    computing = union((run.start, run.end) for run in busy if run.row.unit is not Unit.COMM)
+    communication = union((run.start, run.end) for run in busy if run.row.unit is Unit.COMM)
+    everything = union([*computing, *communication])
     whole = [(0, everything[-1][1])] if everything else []
     return Split(
         computing=tuple(computing),
         communication=tuple(communication),
-        not_overlapped=tuple(_without(communication, computing)),
-        free=tuple(_without(whole, everything)),
+        not_overlapped=tuple(without(communication, computing)),
+        free=tuple(without(whole, everything)),
     )
-
-
-def _union(spans: Iterable[Span]) -> list[Span]:
-    merged: list[Span] = []
-    for start, end in sorted(spans):
-        if merged and start <= merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        elif end > start:
-            merged.append((start, end))
-    return merged
-
-
-def _without(spans: Iterable[Span], holes: Sequence[Span]) -> list[Span]:
-    """Return the parts of `spans` outside `holes`; both are disjoint and ascending."""
-    left: list[Span] = []
-    for start, end in spans:
-        at = start
-        for hole_start, hole_end in holes:
-            if hole_end <= at:
-                continue
-            if hole_start >= end:
-                break
-            if hole_start > at:
-                left.append((at, hole_start))
-            at = hole_end
-        if at < end:
-            left.append((at, end))
-    return left

@@ -16,6 +16,7 @@ from torch import fx
 
 from autostream import offline
 from autostream.errors import OfflineError, RewriteError
+from autostream.program.limits import CORE_LIMITS
 from autostream.program.model import Semantics
 from autostream.rewrite.dialect import Landing
 from autostream.rewrite.landing import find_landing
@@ -36,6 +37,10 @@ class Air:
     def stream_scope(self, label: str) -> tuple[tuple[str, str], ...]:
         """Return the attributes of one stream; the label is first, inner parallelism is off so that one label is one stream."""
         return (("_user_stream_label", label), ("_user_stream_priority", "0"), ("_enable_inner_parallel", "False"))
+
+    def core_scope(self, aic: int, aiv: int) -> tuple[tuple[str, str], ...]:
+        """Return the attributes that limit cores: the ones of `torchair.scope.limit_core_num`."""
+        return tuple(zip(CORE_LIMITS, (str(aic), str(aiv)), strict=True))
 
     def enter(self, graph: fx.Graph, scope: Sequence[tuple[str, str]]) -> fx.Node:
         """Open a scope with the given attributes."""

@@ -32,6 +32,10 @@ class Dialect(Protocol):
         """Return the scope attributes that put operators on the stream `label`, in the order the backend expects."""
         ...
 
+    def core_scope(self, aic: int, aiv: int) -> tuple[tuple[str, str], ...]:
+        """Return the scope attributes that limit operators to so many cube and vector cores; empty if there is no such scope."""
+        ...
+
     def enter(self, graph: fx.Graph, scope: Sequence[tuple[str, str]]) -> fx.Node:
         """Open a scope."""
         ...

@@ -14,6 +14,7 @@ orders that no data edge implies, right in front of the operator they hold back.
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import fx
@@ -45,23 +46,40 @@ class Emitted:
     unpinned: tuple[ForcedOrder, ...]
 
 
-def emit(graph_module: fx.GraphModule, graph: OpGraph, schedule: Schedule, dialect: Dialect) -> Emitted:
+def emit(
+    graph_module: fx.GraphModule,
+    graph: OpGraph,
+    schedule: Schedule,
+    dialect: Dialect,
+    limits: Mapping[str, tuple[int, int]] | None = None,
+) -> Emitted:
     """Return a new GraphModule that runs `schedule`; `graph_module` is not touched.
+
+    `limits` are the cube and vector cores that operators are limited to, by name; they go into the scope of the stream, as
+    scopes in scopes lose the stream in some versions. An operator in a scope of the user's keeps that alone.
 
     Raises:
         RewriteError: an order between two streams cannot be expressed in this dialect, with the operators' names.
     """
-    emitter = _Emitter(graph_module, graph, schedule, dialect)
+    emitter = _Emitter(graph_module, graph, schedule, dialect, limits or {})
     return emitter.run()
 
 
 class _Emitter:
-    def __init__(self, graph_module: fx.GraphModule, graph: OpGraph, schedule: Schedule, dialect: Dialect) -> None:
+    def __init__(
+        self,
+        graph_module: fx.GraphModule,
+        graph: OpGraph,
+        schedule: Schedule,
+        dialect: Dialect,
+        limits: Mapping[str, tuple[int, int]],
+    ) -> None:
         self._source = graph_module
         self._graph = graph
         self._dialect = dialect
         self._order = emission_order(graph, schedule)
         self._stream = {p.task: p.stream for p in schedule.placements}
+        self._limits = limits
         self._nodes = {node.name: node for node in graph_module.graph.nodes}
         self._new = fx.Graph(owning_module=graph_module, tracer_cls=graph_module.graph._tracer_cls)
         self._open: Scope = NO_SCOPE
@@ -286,9 +304,10 @@ class _Emitter:
         return dict(self._scope(name)).get("_user_stream_label")
 
     def _scope(self, name: str) -> Scope:
-        """Return the attributes `name` is written under: the user's own, or those of the side stream it was given."""
+        """Return the attributes `name` is written under: the user's own, or those of its side stream and its core limit."""
         own = self._graph.ops[name].scope
         if own:
             return own
         stream = self._stream[name]
-        return NO_SCOPE if stream in (MAIN, HCCL) else tuple(self._dialect.stream_scope(stream))
+        scope = NO_SCOPE if stream in (MAIN, HCCL) else tuple(self._dialect.stream_scope(stream))
+        return (*scope, *self._dialect.core_scope(*self._limits[name])) if name in self._limits else scope

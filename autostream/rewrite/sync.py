@@ -99,8 +99,7 @@ def _between_tasks(graph: OpGraph) -> Iterator[tuple[str, str, frozenset[Why]]]:
 
 def _absorbed_copies(graph: OpGraph) -> set[str]:
     """Return the copies into graph inputs that emit no task because an operator that computes the value writes the input."""
-    inputs = {name for name, storage in graph.storages.items() if storage.kind == "input"}
-    copies = [op for op in graph if op.target == "aten.copy_.default" and inputs.intersection(op.writes)]
+    copies = [op for op in graph if op.into_input]
     absorbed = set()
     for op in copies:
         values = [before for before in graph.dag.predecessors(op.name) if Why.DATA in graph.why(before, op.name)]

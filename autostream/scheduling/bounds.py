@@ -11,6 +11,8 @@ from autostream.scheduling.paths import heads, tails
 from autostream.scheduling.problem import Problem
 
 _KINDS = ("cube cores", "vector cores", "hbm", "comm")
+#: The one that tasks share: those that ask for more than there is run slower, they do not exclude each other.
+_HBM = 2
 
 
 class Bound(NamedTuple):
@@ -80,8 +82,10 @@ def _loads(instance: Instance) -> Iterator[tuple[str, list[int], int]]:
         if capacity:
             held = [[(mode.duration, mode.demand[kind]) for mode in modes] for modes in instance.modes]
             yield _KINDS[kind], [min(duration * demand for duration, demand in modes) for modes in held], capacity
-            # Tasks that hold more than half exclude each other whatever they leave over; two exact halves fit.
-            yield _KINDS[kind], [min(duration * _halves(demand, capacity) for duration, demand in modes) for modes in held], 2
+            if kind != _HBM:
+                # Tasks that hold more than half exclude each other whatever they leave over; two exact halves fit.
+                halves = [min(duration * _halves(demand, capacity) for duration, demand in modes) for modes in held]
+                yield _KINDS[kind], halves, 2
     for streams in dict.fromkeys(instance.allowed):
         bound_to = [set(instance.allowed[unit]) <= set(streams) for unit in instance.unit]
         work = [instance.shortest(task) if inside else 0 for task, inside in enumerate(bound_to)]

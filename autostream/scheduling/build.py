@@ -65,6 +65,9 @@ def build_problem(graph: OpGraph, costs: Mapping[str, Cost], machine: Machine, o
         aiv=machine.aiv,
         sync=machine.sync,
         fixed_streams=own,
+        hbm_contention=machine.hbm_contention,
+        cube_vector_slowdown=machine.cube_vector_slowdown,
+        compute_comm_slowdown=machine.compute_comm_slowdown,
     )
 
 

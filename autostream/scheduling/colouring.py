@@ -6,14 +6,13 @@ from collections.abc import Collection, Iterator
 
 from ortools.sat.python import cp_model
 
-from autostream.scheduling.improve import improve
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.timing import SOLVED, solver
 
 
 def coloured(instance: Instance, plan: Plan, timed: Plan, budget: float, movable: Collection[int] | None = None) -> Plan:
-    """Return the better of `plan` and what the times of `timed` give on the streams that suit them best.
+    """Return what the times of `timed` give on the streams that suit them best, or `plan` if the solver finds none in time.
 
     Only the units that are `movable` change streams; None lets all move.
     """
@@ -21,10 +20,7 @@ def coloured(instance: Instance, plan: Plan, timed: Plan, budget: float, movable
     engine = solver(budget)
     if engine.solve(colouring.model) not in SOLVED:
         return plan
-    found = replay(instance, colouring.streams(engine), timed.order(), timed.mode)
-    if movable is None:
-        found = improve(instance, found)
-    return min(plan, found, key=lambda candidate: candidate.rank)
+    return replay(instance, colouring.streams(engine), timed.order(), timed.mode)
 
 
 class Colouring:

@@ -11,22 +11,24 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autostream.scheduling.bounds import bound
+from autostream.scheduling.climb import climb
 from autostream.scheduling.colouring import coloured
 from autostream.scheduling.greedy import greedy
 from autostream.scheduling.improve import improve
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.project import Project
-from autostream.scheduling.replay import Plan, followers, with_times
+from autostream.scheduling.replay import Plan, followers, wished, with_times
+from autostream.scheduling.rules import ruled
 from autostream.scheduling.search import search
-from autostream.scheduling.sgs import Times
 from autostream.scheduling.tidy import tidied
 from autostream.scheduling.timing import refine
 from autostream.scheduling.windows import improve_in_windows
 
-#: What one unit of the budget buys, so that it comes to about a second on one core: tasks placed by the search before the
-#: solver, and deterministic time of each worker for the timing and for the colouring (CP-SAT's own clock runs several times
+#: What one unit of the budget buys, so that it comes to about a second on one core: tasks placed and tasks run by the searches
+#: before the solver, and deterministic time of each worker for the timing and for the colouring (CP-SAT's own clock runs several times
 #: slower than a real one on scheduling models).
-_PLACED_TASKS = 40_000
+_PLACED_TASKS = 10_000
+_RUN_TASKS = 60_000
 _TIMING = 0.2
 _COLOURING = 0.02
 _TIDYING = 0.05
@@ -47,26 +49,38 @@ class Solution:
 
 def solve(instance: Instance, budget: float, max_tasks: int) -> Solution:
     """Solve within a deterministic `budget` (about seconds); above `max_tasks` the solver sees windows of the plan only."""
-    lower, plan = bound(instance), greedy(instance)
-    proven = lower
+    lower = proven = bound(instance)
+    plan = greedy(instance)
     if plan.makespan > lower:
-        plan = improve(instance, search(instance, plan, lower, round(budget * _PLACED_TASKS)))
-    if len(instance) > max_tasks:
-        if plan.makespan > lower:
-            plan = improve_in_windows(instance, plan, lower, budget * _TIMING, max_tasks)
-        return Solution(plan=plan, proven=proven)
+        plan = min(plan, *ruled(instance), key=lambda candidate: candidate.rank)
+        plan = search(instance, plan, lower, round(budget * _PLACED_TASKS))
+        plan = climb(instance, plan, lower, round(budget * _RUN_TASKS))
     if plan.makespan > lower:
-        plan, proven = _refined(instance, plan, lower, budget)
+        if len(instance) > max_tasks:
+            found = improve_in_windows(instance, plan, lower, budget * _TIMING, max_tasks)
+        else:
+            found, proven = _refined(instance, plan, lower, budget)
+        if found is not plan:
+            plan = min(plan, climb(instance, found, lower, round(budget * _RUN_TASKS)), key=lambda candidate: candidate.rank)
     if plan.crossings:
-        plan = coloured(instance, plan, plan, budget * _COLOURING)
-        plan = tidied(instance, plan, budget * _TIDYING)
+        plan = improve(instance, plan)
+        if len(instance) <= max_tasks:
+            plan = tidied(instance, plan, budget * _TIDYING)
     return Solution(plan=plan, proven=proven)
 
 
 def _refined(instance: Instance, plan: Plan, lower: int, budget: float) -> tuple[Plan, int]:
-    """The better of `plan` and what the solver makes of it, and the best lower bound known."""
-    hint = Times(mode=plan.mode, start=plan.start, end=plan.end)
-    found = refine(Project.of(instance), hint, followers(plan), lower, budget * _TIMING)
-    if found.times.makespan == plan.makespan:
-        return plan, found.bound
-    return coloured(instance, plan, with_times(plan, found.times), budget * _COLOURING), found.bound
+    """What the solver makes of `plan`, which may be worse when it runs, or `plan` itself; and the best lower bound known."""
+    hint = wished(instance, plan.stream, plan.order(), plan.mode)
+    wish = with_times(plan, hint)
+    found = refine(Project.of(instance), hint, followers(wish), lower, budget * _TIMING)
+    proven = found.bound if _excludes_by_cores_alone(instance) else lower
+    if found.times.makespan == hint.makespan:
+        return plan, proven
+    return coloured(instance, plan, with_times(plan, found.times), budget * _COLOURING), proven
+
+
+def _excludes_by_cores_alone(instance: Instance) -> bool:
+    """True if no tasks ask for more bandwidth than there is, which the solver does not allow and the machine does."""
+    shares = sorted(max(mode.demand[2] for mode in modes) for modes in instance.modes)
+    return sum(shares[-len(instance.streams) :]) <= instance.capacity[2]

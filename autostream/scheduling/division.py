@@ -127,6 +127,7 @@ def part(
         names=tuple(instance.names[task] for task in tasks),
         modes=tuple(instance.modes[task] for task in tasks),
         work=tuple(instance.work[task] for task in tasks),
+        claims=tuple(instance.claims[task] for task in tasks),
         before=tuple(tuple(sorted(row)) for row in before),
         after=tuple(tuple(sorted(row)) for row in after),
         unit=tuple(unit_number[instance.unit[task]] for task in tasks),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
-from autostream.scheduling.problem import Placement, Problem, Schedule
+from autostream.scheduling.problem import Mode, Placement, Problem, Schedule
 
 
 def check(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
     """Return every violation in words; an empty tuple means that the schedule is feasible.
 
     Covers: each task placed once, in a mode and on a stream it may have; clusters; precedences with their sync; one task at a
-    time on a stream; cores, bandwidth and communication; the order of the placements; the makespan.
+    time on a stream; cores and communication; that each task runs as long as its mode, the bandwidth it shares and what runs
+    beside it make it take; the order of the placements; the makespan.
     """
     names = [task.name for task in problem.tasks]
     count = Counter(placement.task for placement in schedule.placements)
@@ -57,8 +60,8 @@ def _streams(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
 def _times(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
     for task in problem.tasks:
         placement = at[task.name]
-        if placement.start < 0 or placement.end - placement.start != task.modes[placement.mode].duration:
-            yield f"task {task.name!r} runs from {placement.start} to {placement.end}, not for the duration of its mode"
+        if placement.start < 0 or placement.end - placement.start < task.modes[placement.mode].duration:
+            yield f"task {task.name!r} runs from {placement.start} to {placement.end}, less than the duration of its mode"
     for precedence in problem.precedences:
         before, after = at[precedence.before], at[precedence.after]
         lag = problem.sync if before.stream != after.stream else 0
@@ -68,19 +71,47 @@ def _times(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
 
 def _lanes(schedule: Schedule) -> Iterator[str]:
     for stream, lane in schedule.streams().items():
-        for number, first in enumerate(lane):
-            for second in lane[number + 1 :]:
-                if first.start < second.end and second.start < first.end:
-                    yield f"{first.task!r} and {second.task!r} overlap on {stream!r}"
+        for first, second in itertools.pairwise(sorted(lane, key=lambda placement: (placement.start, placement.end))):
+            if first.start < second.end and second.start < first.end:
+                yield f"{first.task!r} and {second.task!r} overlap on {stream!r}"
 
 
 def _machine(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
-    capacity = {"aic": problem.aic, "aiv": problem.aiv, "hbm": problem.hbm, "comm": 1}
+    """Between two instants at which something starts or ends the same tasks run, each at a rate of its own."""
+    capacity = {"aic": problem.aic, "aiv": problem.aiv, "comm": 1}
     modes = {task.name: task.modes[at[task.name].mode] for task in problem.tasks}
-    # Usage rises only at starts, so these instants are enough.
-    for now in sorted({placement.start for placement in at.values()}):
-        running = [placement.task for placement in at.values() if placement.start <= now < placement.end]
+    instants = sorted({time for placement in at.values() for time in (placement.start, placement.end)})
+    starting: dict[int, list[Placement]] = {}
+    for placement in at.values():
+        starting.setdefault(placement.start, []).append(placement)
+    done = dict.fromkeys(modes, Fraction(0))
+    running: list[Placement] = []
+    for now, then in itertools.pairwise(instants):
+        running = [placement for placement in running if placement.end > now]
+        running += [placement for placement in starting.get(now, ()) if placement.end > now]
+        held = [modes[placement.task] for placement in running]
         for kind, limit in capacity.items():
-            used = sum(min(getattr(modes[name], kind), limit) for name in running)
+            used = sum(min(getattr(mode, kind), limit) for mode in held)
             if used > limit:
-                yield f"at {now} the tasks {', '.join(running)} hold {used} of {limit} {kind}"
+                yield f"at {now} the tasks {', '.join(p.task for p in running)} hold {used} of {limit} {kind}"
+        for placement, mode in zip(running, held, strict=True):
+            done[placement.task] += (then - now) / _stretch(problem, mode, held)
+    for name, mode in modes.items():
+        # Times are rounded to ns and stretches to thousandths.
+        if abs(done[name] - mode.duration) > 3 + mode.duration // 50:
+            yield f"task {name!r} has done {float(done[name]):.0f} of {mode.duration} ns when it ends at {at[name].end}"
+
+
+def _stretch(problem: Problem, mode: Mode, held: Sequence[Mode]) -> Fraction:
+    """By how much a task takes longer than alone while it runs among the modes `held`, itself included."""
+    shares = [min(one.hbm, problem.hbm) for one in held if one.hbm]
+    contention = Fraction(problem.hbm_contention, 1000) if len(shares) > 1 else 1
+    stretch = max(Fraction(1), Fraction(sum(shares), problem.hbm) * contention) if mode.hbm else Fraction(1)
+    collectives = sum(one.comm > 0 for one in held)
+    kernels = sum(not one.comm and (one.aic > 0 or one.aiv > 0) for one in held)
+    kernel = not mode.comm and (mode.aic > 0 or mode.aiv > 0)
+    if kernel and kernels > 1:
+        stretch *= Fraction(problem.cube_vector_slowdown, 1000)
+    if (kernel and collectives) or (mode.comm and kernels):
+        stretch *= Fraction(problem.compute_comm_slowdown, 1000)
+    return stretch

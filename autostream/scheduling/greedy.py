@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autostream.scheduling.bounds import lower_bound
 from autostream.scheduling.improve import improve
@@ -34,33 +34,34 @@ class Greedy:
 def greedy(instance: Instance) -> Plan:
     """The plan behind `Greedy`."""
     baseline = serial(instance)
-    order = _by_rank(instance)
+    order = by_rank(instance)
     # The price decides ties against needless crossings; which of the two is better is not known beforehand.
-    plans = [_justified(instance, list_schedule(instance, order, price=price), price) for price in (0, instance.sync)]
+    plans = [_justified(instance, drafted(instance, order, price=price), price) for price in (0, instance.sync)]
     plan = min(plans, key=lambda candidate: candidate.rank)
     if plan.rank < baseline.rank:
         plan = improve(instance, plan)
     return min(baseline, plan, key=lambda candidate: candidate.rank)
 
 
-def there_and_back(instance: Instance, backwards: Instance, plan: Plan, price: int = 0) -> Plan:
+def there_and_back(instance: Instance, backwards: Instance, draft: Draft, price: int = 0) -> Draft:
     """Schedule backwards in order of the ends, then forwards in order of the starts that this gives."""
-    late = list_schedule(backwards, sorted(range(len(instance)), key=lambda task: (-plan.end[task], -task)), price=price)
-    return list_schedule(instance, sorted(range(len(instance)), key=lambda task: (-late.end[task], task)), price=price)
+    late = drafted(backwards, sorted(range(len(instance)), key=lambda task: (-draft.end[task], -task)), price=price)
+    return drafted(instance, sorted(range(len(instance)), key=lambda task: (-late.end[task], task)), price=price)
 
 
-def _by_rank(instance: Instance) -> list[int]:
+def by_rank(instance: Instance) -> list[int]:
     """Tasks by falling rank: one outranks its successors, or ties with a smaller number, so the order is topological."""
     rank = upward_rank(instance)
     return sorted(range(len(instance)), key=lambda task: (-rank[task], task))
 
 
-def _justified(instance: Instance, plan: Plan, price: int) -> Plan:
+def _justified(instance: Instance, draft: Draft, price: int) -> Plan:
     """Schedule backwards and forwards as long as that helps: it closes gaps that ranks do not see."""
     backwards = instance.reversed()
-    best = plan
+    best = draft.plan()
     for _ in range(_ROUNDS):
-        early = there_and_back(instance, backwards, best, price)
+        draft = there_and_back(instance, backwards, draft, price)
+        early = draft.plan()
         if early.rank >= best.rank:
             break
         best = early
@@ -81,21 +82,35 @@ def upward_rank(instance: Instance) -> list[int]:
 
 
 @dataclass(slots=True)
-class _State:
-    """What has been placed so far."""
+class Draft:
+    """What has been placed so far, at the times of `wished`."""
 
     instance: Instance
     profile: Profile
     lanes: list[Lane]
-    stream: list[int] = field(default_factory=list)
-    mode: list[int] = field(default_factory=list)
-    start: list[int] = field(default_factory=list)
-    end: list[int] = field(default_factory=list)
+    issue: Sequence[int]
+    stream: list[int]
+    mode: list[int]
+    start: list[int]
+    end: list[int]
+
+    def plan(self) -> Plan:
+        """What it comes to when it runs."""
+        place = {task: number for number, task in enumerate(self.issue)}
+        order = sorted(self.issue, key=lambda task: (self.start[task], place[task]))
+        return replay(self.instance, self.stream, order, self.mode)
 
 
 def list_schedule(
     instance: Instance, order: Sequence[int], *, price: int = 0, given: Mapping[int, tuple[int, int]] | None = None
 ) -> Plan:
+    """Draft and run the tasks; see `drafted`."""
+    return drafted(instance, order, price=price, given=given).plan()
+
+
+def drafted(
+    instance: Instance, order: Sequence[int], *, price: int = 0, given: Mapping[int, tuple[int, int]] | None = None
+) -> Draft:
     """Place the tasks in the given topological order, each where it finishes first, gaps included.
 
     Args:
@@ -105,56 +120,54 @@ def list_schedule(
         given: the stream and the mode of tasks for which they are decided.
     """
     count = len(instance)
-    state = _State(instance, Profile(instance.packing), [Lane() for _ in instance.streams], *([0] * count for _ in range(4)))
+    draft = Draft(instance, Profile(instance.packing), [Lane() for _ in instance.streams], order, *([0] * count for _ in range(4)))
     home: dict[int, int] = {}
     for task in order:
         unit = instance.unit[task]
         if given is not None and task in given:
-            stream = _place(state, task, given[task][:1], given[task][1:], price)
+            stream = _place(draft, task, given[task][:1], given[task][1:], price)
         else:
-            streams = (home[unit],) if unit in home else _candidates(state, instance.allowed[unit])
-            stream = _place(state, task, streams, range(len(instance.modes[task])), price)
+            streams = (home[unit],) if unit in home else _candidates(draft, instance.allowed[unit])
+            stream = _place(draft, task, streams, range(len(instance.modes[task])), price)
         home.setdefault(unit, stream)
-    start = state.start
-    place = {task: number for number, task in enumerate(order)}
-    return replay(instance, state.stream, sorted(order, key=lambda task: (start[task], place[task])), state.mode)
+    return draft
 
 
-def _candidates(state: _State, allowed: tuple[int, ...]) -> tuple[int, ...]:
+def _candidates(draft: Draft, allowed: tuple[int, ...]) -> tuple[int, ...]:
     """The streams in use, MAIN, and one fresh stream: fresh ones are all alike."""
-    fresh = [stream for stream in allowed[1:] if not state.lanes[stream].used]
+    fresh = [stream for stream in allowed[1:] if not draft.lanes[stream].used]
     return tuple(stream for stream in allowed if stream not in fresh[1:])
 
 
-def _place(state: _State, task: int, streams: Sequence[int], modes: Sequence[int], price: int) -> int:
+def _place(draft: Draft, task: int, streams: Sequence[int], modes: Sequence[int], price: int) -> int:
     """Put one task where it finishes first, each precedence across streams counted as a delay of `price`.
 
     Ties go to the stream of the predecessor that ends last, then to MAIN. A fresh side stream must win by more than a sync:
     the tasks that follow will have to come back.
     """
-    instance = state.instance
-    last = max(instance.before[task], key=lambda before: (state.end[before], before), default=None)
-    favourite = streams[0] if last is None else state.stream[last]
+    instance = draft.instance
+    last = max(instance.before[task], key=lambda before: (draft.end[before], before), default=None)
+    favourite = streams[0] if last is None else draft.stream[last]
     best: tuple[tuple[int, bool, int, int], int] | None = None
     for stream in streams:
         ready = 0
-        handicap = instance.sync if stream and len(streams) > 1 and not state.lanes[stream].used else 0
+        handicap = instance.sync if stream and len(streams) > 1 and not draft.lanes[stream].used else 0
         for before in instance.before[task]:
-            crosses = state.stream[before] != stream
-            ready = max(ready, state.end[before] + (instance.sync if crosses else 0))
+            crosses = draft.stream[before] != stream
+            ready = max(ready, draft.end[before] + (instance.sync if crosses else 0))
             handicap += price if crosses else 0
         for mode in modes:
             duration, demand = instance.work[task][mode]
-            start = _earliest(state.profile, state.lanes[stream], ready, duration, demand)
+            start = _earliest(draft.profile, draft.lanes[stream], ready, duration, demand)
             key = (start + duration + handicap, stream != favourite, stream, mode)
             if best is None or key < best[0]:
                 best = key, start
     assert best is not None, "every unit has at least one stream and one mode"
     (_, _, stream, mode), start = best
     duration, demand = instance.work[task][mode]
-    state.stream[task], state.mode[task], state.start[task], state.end[task] = stream, mode, start, start + duration
-    state.lanes[stream].hold(start, start + duration)
-    state.profile.hold(start, start + duration, demand)
+    draft.stream[task], draft.mode[task], draft.start[task], draft.end[task] = stream, mode, start, start + duration
+    draft.lanes[stream].hold(start, start + duration)
+    draft.profile.hold(start, start + duration, demand)
     return stream
 
 

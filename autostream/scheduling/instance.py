@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from autostream.errors import InputError, nearest
+from autostream.scheduling.granting import Claim, Rules
 from autostream.scheduling.problem import MAIN, Mode, Problem, Task
 from autostream.scheduling.resources import Demand, NumberedMode, Packing
 
@@ -26,6 +27,9 @@ class Instance:
     #: The same as (duration, packed demand), and how demands are packed.
     work: tuple[tuple[tuple[int, int], ...], ...]
     packing: Packing
+    #: What each mode claims of the machine when the plan runs, and by which rules it is granted.
+    claims: tuple[tuple[Claim, ...], ...]
+    rules: Rules
     #: Predecessors and successors of each task.
     before: tuple[tuple[int, ...], ...]
     after: tuple[tuple[int, ...], ...]
@@ -55,6 +59,12 @@ class Instance:
         unit, members = _units(problem)
         packing = Packing(capacity)
         modes = tuple(_modes(task, capacity) for task in problem.tasks)
+        rules = Rules(
+            packing=Packing((problem.aic, problem.aiv, 1)),
+            hbm_contention=problem.hbm_contention,
+            cube_vector_slowdown=problem.cube_vector_slowdown,
+            compute_comm_slowdown=problem.compute_comm_slowdown,
+        )
         stream_number = {name: number for number, name in enumerate(problem.streams)}
         open_streams = tuple(stream_number[name] for name in problem.open_streams)
         return cls(
@@ -65,6 +75,8 @@ class Instance:
             modes=modes,
             work=tuple(tuple((mode.duration, packing.pack(mode.demand)) for mode in row) for row in modes),
             packing=packing,
+            claims=tuple(tuple(rules.claim(mode.duration, mode.demand) for mode in row) for row in modes),
+            rules=rules,
             before=before,
             after=after,
             unit=unit,

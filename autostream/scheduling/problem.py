@@ -59,6 +59,10 @@ class Problem:
     hbm: int = 1000
     #: The streams at the end of `streams` that only tasks fixed to them may use.
     fixed_streams: tuple[str, ...] = ()
+    #: What tasks that run at the same time cost each other, thousandths (see `autostream.cost.model.Machine`).
+    hbm_contention: int = 1000
+    cube_vector_slowdown: int = 1000
+    compute_comm_slowdown: int = 1000
 
     @property
     def open_streams(self) -> tuple[str, ...]:

@@ -20,6 +20,7 @@ from autostream.scheduling.instance import Instance
 from autostream.scheduling.paths import topological
 from autostream.scheduling.problem import Problem, Schedule
 from autostream.scheduling.replay import Plan, replay
+from autostream.scheduling.rules import ruled
 from autostream.scheduling.serial import fastest
 
 
@@ -39,7 +40,7 @@ class Divided:
         solutions = _Chain(instance, division.segments, self.budget, self.max_tasks).solutions()
         plan = _assembled(instance, division, solutions)
         if len(solutions) > 1 or division.aside:
-            plan = min(plan, greedy(instance), key=lambda candidate: candidate.rank)
+            plan = min(plan, greedy(instance), *ruled(instance), key=lambda candidate: candidate.rank)
         plan = plan.renamed(instance)
         proven = sum(
             solution.proven - segment.overlap(instance) for solution, segment in zip(solutions, division.segments, strict=True)

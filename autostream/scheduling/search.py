@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 
-from autostream.scheduling.greedy import list_schedule, there_and_back
+from autostream.scheduling.greedy import drafted, there_and_back
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.paths import topological
 from autostream.scheduling.replay import Plan
@@ -32,8 +32,8 @@ def search(instance: Instance, plan: Plan, lower: int, effort: int) -> Plan:
     for attempt in range(effort // max(3 * len(instance), 1)):
         if best.makespan <= lower or attempt - progress > _PATIENCE * len(instance):
             break
-        early = list_schedule(instance, _shaken(instance, current, dice))
-        candidate = min(early, there_and_back(instance, backwards, early), key=lambda one: one.rank)
+        early = drafted(instance, _shaken(instance, current, dice))
+        candidate = min((early.plan(), there_and_back(instance, backwards, early).plan()), key=lambda one: one.rank)
         if candidate.rank <= current.rank or dice.randrange(_RESTLESS) == 0:
             current = candidate
         if current.rank < best.rank:

@@ -12,7 +12,7 @@ from ortools.sat.python import cp_model
 from autostream.scheduling.colouring import coloured
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.project import Link, Project
-from autostream.scheduling.replay import Plan, followers, replay, with_times
+from autostream.scheduling.replay import Plan, followers, replay, wished, with_times
 from autostream.scheduling.sgs import Times
 from autostream.scheduling.timing import SOLVED, solver
 
@@ -29,21 +29,26 @@ def improve_in_windows(instance: Instance, plan: Plan, lower: int, budget: float
     """Return a plan at least as good (by `Plan.rank`) within a deterministic `budget`; windows hold at most `most` tasks."""
     project = Project.of(instance)
     left = budget
+    times = wished(instance, plan.stream, plan.order(), plan.mode)
+    best = current = plan
     for first, size in sweeps(len(instance), most):
-        if left <= 0 or plan.makespan <= lower:
+        if left <= 0 or times.makespan <= lower:
             break
-        free = plan.order()[first : first + size]
-        hint = Times(mode=plan.mode, start=plan.start, end=plan.end)
-        found, spent = solve_window(project, hint, followers(plan), free, lower)
+        timed = with_times(current, times)
+        free = timed.order()[first : first + size]
+        found, spent = solve_window(project, times, followers(timed), free, lower)
         left -= spent
-        if found.makespan < plan.makespan:
-            timed = with_times(plan, found)
+        if found.makespan < times.makespan:
+            timed = with_times(current, found)
             units = {instance.unit[task] for task in free}
             movable = {unit for unit in units if set(instance.members[unit]) <= set(free)}
-            same = replay(instance, plan.stream, timed.order(), timed.mode)
-            plan = coloured(instance, min(plan, same, key=lambda one: one.rank), timed, _COLOUR, movable)
+            same = replay(instance, current.stream, timed.order(), timed.mode)
+            recoloured = coloured(instance, same, timed, _COLOUR, movable)
+            current = min(same, recoloured, key=lambda one: one.rank)
+            times = wished(instance, current.stream, timed.order(), current.mode)
+            best = min(best, current, key=lambda one: one.rank)
             left -= _COLOUR
-    return plan
+    return best
 
 
 def sweeps(count: int, most: int) -> list[tuple[int, int]]:

@@ -33,7 +33,7 @@ class Timed:
     """One strategy: its simulated time, ns, what the problem alone predicts, and what it asks for."""
 
     time_ns: int
-    #: The schedule's own makespan: bandwidth is a capacity there, while the simulator stretches those that share it.
+    #: The schedule's own makespan, by the same rules; they differ where tasks that take no time are reordered.
     planned_ns: int
     #: Precedences between two streams.
     sync_edges: int

@@ -53,6 +53,7 @@ def test_a_file_is_checked_and_its_findings_are_accepted(here: Path, capfd: pyte
     assert main(["check", "racing_model.py", "--write-suppressions", "accepted.yaml"]) == 1
     out, err = capfd.readouterr()
     assert out.startswith("FAILED: 1 error, 0 other findings in racing_model.py\n")
+    assert "Streams as max-autotune runs them" in out
     assert "Errors (1)\nERROR race: write after read" in out
     assert f"  at: relu (aten.relu) on stream 1, layer ({here}/racing_model.py:8)" in out
     assert f"  at: exp (aten.exp) on stream default, layer ({here}/racing_model.py:9)" in out

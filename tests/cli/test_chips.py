@@ -65,6 +65,11 @@ def test_a_users_own_file_is_shown_too(folder: Path, capsys: pytest.CaptureFixtu
     data = json.loads(capsys.readouterr().out)
     assert data["name"] == "910B9" and data["digest"] == load_chip("sub/mine.yaml").digest
     assert [path.name for path in (folder / "sub").iterdir()] == ["mine.yaml"]
+    Path("sub/mine.yaml").write_text("by hand", encoding="utf-8")
+    again = ["chips", "--from-ini", "chip.ini", "-o", "sub/mine.yaml"]
+    assert main(again) == 2 and "exists; give another name, or overwrite it with --force" in capsys.readouterr().err
+    assert Path("sub/mine.yaml").read_text(encoding="utf-8") == "by hand"
+    assert main([*again, "--force"]) == 0 and load_chip("sub/mine.yaml").name == "910B9"
 
 
 def test_an_ini_becomes_a_file_on_stdout(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

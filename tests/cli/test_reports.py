@@ -9,6 +9,7 @@ import pytest
 
 from autostream.cli import BAD_INPUT, main
 from autostream.report import Document, save
+from autostream.report.svg import timeline_svg
 from tests.report import samples
 
 
@@ -26,12 +27,13 @@ def test_show_again(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
 
 
 def test_show_in_other_forms(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    forms = {"html": tmp_path / "a.html", "csv": tmp_path / "a.csv", "trace": tmp_path / "a.json"}
+    forms = {name: tmp_path / f"a.{name}" for name in ("html", "csv", "svg", "trace")}
     arguments = [part for name, path in forms.items() for part in (f"--{name}", str(path))]
     assert main(["show", str(folder), *arguments]) == 0
     assert forms["html"].read_text() == (folder / "report.html").read_text()
     assert forms["csv"].read_text() == (folder / "ops.csv").read_text()
     assert forms["trace"].read_text() == (folder / "trace_view.json").read_text()
+    assert forms["svg"].read_text() == timeline_svg(samples.document())
     assert capfd.readouterr().out == ""
 
 

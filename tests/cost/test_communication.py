@@ -45,6 +45,12 @@ def test_published_rates_are_reproduced(chip: str, kind: CommKind, ranks: int, p
     assert rate(chip, kind, ranks) == pytest.approx(published, rel=1e-3)
 
 
+@pytest.mark.parametrize("name", chip_names())
+def test_a_send_to_a_neighbour_uses_the_link_that_a_gather_of_two_uses(name: str) -> None:
+    # In an all-gather of two ranks each sends half of the larger side.
+    assert rate(name, "send_recv", 2) == pytest.approx(rate(name, "all_gather", 2) / 2, rel=0.01)
+
+
 def test_a_link_of_a2_lies_in_the_published_range() -> None:
     assert 18.7 <= A2.node.gb_per_s.value <= 20.9 < A2.node.spec_gb_per_s.value == 28
     assert A2.between_nodes.gb_per_s.value == 24.3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+from dataclasses import replace
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from autostream import chips
 from autostream.cost import RooflineModel, detect_chip, load_chip
+from tests.cost.kernels import add, profile
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, **npu: Any) -> None:
@@ -70,6 +72,15 @@ def test_graphs_are_scheduled_for_the_device_at_hand(
     pretend(monkeypatch, device_count=lambda: 1, get_device_name=lambda index: device)
     assert chips.cost_model(None).fingerprint() == RooflineModel(load_chip(chip)).fingerprint()
     assert not caplog.records
+
+
+def test_a_profile_that_prices_nothing_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, logger="autostream"):
+        chips.cost_model("910B2", profile(add(8, 32, 2000)))
+        assert not caplog.records
+        chips.cost_model("910B2", profile(replace(add(8, 32, 2000), inputs=(), outputs=())))
+    (record,) = caplog.records
+    assert "prices no operator" in record.getMessage() and "level1" in record.getMessage()
 
 
 def test_an_unknown_device_is_told_once_with_the_way_out(

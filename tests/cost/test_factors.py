@@ -33,6 +33,7 @@ def test_operators_get_the_group_that_prices_them() -> None:
     assert factors.find("aten.addmm.default") is groups["matmul_with_bias"]
     assert factors.find("npu.npu_rms_norm.default") is groups["norm"]
     assert factors.find("_c10d_functional.all_reduce_.default") is groups["all_reduce"]
+    assert factors.find("atb._npu_paged_attention.default").band == "attention"
     assert factors.find("mylib.secret.default") is None
 
 
@@ -42,6 +43,13 @@ def test_every_aten_name_exists() -> None:
         for target in load_factors().by_target
         if target.startswith("aten.") and not (hasattr(torch.ops.aten, target[5:]) or hasattr(torch.ops.aten, target[5:] + "_"))
     ]
+    assert unknown == []
+
+
+def test_every_name_of_torch_npu_exists(npu_host: None) -> None:
+    spaces = {"npu": torch.ops.npu, "atb": torch.ops.atb}
+    names = [target.split(".") for target in load_factors().by_target if target.startswith(("npu.", "atb."))]
+    unknown = [name for space, name in names if not any(hasattr(spaces[space], name + end) for end in ("", "_", "_functional"))]
     assert unknown == []
 
 

@@ -9,7 +9,8 @@ import pytest
 
 from autostream.cost import Chip, RooflineModel, load_chip
 from autostream.cost.factors import load_factors
-from autostream.cost.fitting import _CHIP_KNOBS, Sample, _with, fit, relative_errors, spread
+from autostream.cost.fitting import Sample, _with, fit, relative_errors, spread
+from autostream.cost.knobs import CHIP_KNOBS
 from autostream.graph.model import Op
 from tests.cost.build import make, mm, spec, vector
 
@@ -46,7 +47,7 @@ def test_what_fits_does_not_move() -> None:
 
 @pytest.mark.parametrize("path", ["launch.aic.base_us", "launch.aiv.base_us", "launch.aiv.full_chip_us", "cube.fp16.efficiency"])
 def test_a_changed_number_is_found_under_noise(path: str) -> None:
-    given = next(knob for knob in _CHIP_KNOBS if knob.path == path)
+    given = next(knob for knob in CHIP_KNOBS if knob.path == path)
     value = 0.6 if "efficiency" in path else 3.5
     truth = _with(B2, path, value)
     rows = samples(truth, (products() + vectors()) * 3, noise=0.05)
@@ -77,12 +78,26 @@ def test_absurd_rows_leave_every_number_in_bounds() -> None:
 def test_the_old_numbers_do_not_shine_through_a_fit_from_nothing() -> None:
     rows = samples(B2, products() + vectors(), noise=0.05)
     other = B2
-    for knob in _CHIP_KNOBS:
+    for knob in CHIP_KNOBS:
         other = _with(other, knob.path, (knob.low + knob.high) / 2)
     first, second = fit(rows, {"c": B2}, FACTORS, anew=True), fit(rows, {"c": other}, FACTORS, anew=True)
-    for knob in _CHIP_KNOBS:
+    for knob in CHIP_KNOBS:
         assert _with(first.chips["c"], knob.path, 1) == _with(second.chips["c"], knob.path, 1)
     assert relative_errors(rows, first.chips, first.factors) == relative_errors(rows, second.chips, second.factors)
+
+
+def test_what_no_group_names_is_priced_by_the_common_factors_of_the_fit() -> None:
+    rows = [replace(row, duration=4 * row.duration) for row in samples(B2, [vector("aten.amax.default", 4096, 4096)] * 30)]
+    given = FACTORS.file.default_vector
+    number = given.launch_factor.model_copy(update={"value": 9.0})
+    told = replace(
+        FACTORS, file=FACTORS.file.model_copy(update={"default_vector": given.model_copy(update={"launch_factor": number})})
+    )
+    op = vector("npu.npu_iou.default", 64, 4096)
+    assert FACTORS.find(op.target) is None
+    first, second = (fit(rows, {"c": B2}, factors, anew=True) for factors in (FACTORS, told))
+    prices = [RooflineModel(found.chips["c"], found.factors).estimate(op).duration for found in (first, second)]
+    assert prices[0] == prices[1], "a number that is not fitted anew would tell of rows that were left out"
 
 
 def test_rows_no_group_prices_and_no_rows_at_all() -> None:

@@ -27,6 +27,8 @@ def product(op: Op | None) -> tuple[tuple[int, ...], ...]:
         ("SoftmaxV2", "aten._softmax.default"),
         ("KvRmsNormRopeCache", "npu.npu_kv_rmsnorm_rope_cache.default"),
         ("SwiGlu", "npu.npu_swiglu.default"),
+        ("PagedAttentionMaskNdKernel", "npu.npu_fused_infer_attention_score.default"),
+        ("ReshapeAndCacheNdKernel", "npu.npu_scatter_pa_kv_cache.default"),
     ],
 )
 def test_versions_and_suffixes_do_not_matter(kernel: str, target: str) -> None:

@@ -100,7 +100,8 @@ def test_sizes_that_share_no_factor_get_none_but_an_honest_error() -> None:
 )
 def test_errors_are_the_scatter_and_never_below_what_repeats(durations: list[int], error: float) -> None:
     model = MeasuredModel(Flat(), profile(*(add(8, 32, duration) for duration in durations)))
-    assert model.estimate(addition(8, 32)).error == pytest.approx(error)
+    found = model.estimate(addition(8, 32))
+    assert found.error == found.spread == pytest.approx(error), "what was measured does not scatter as its class does"
 
 
 def test_products_repeat_better_than_vector_kernels() -> None:

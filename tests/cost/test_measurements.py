@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from autostream.cost import RooflineModel, load_chip
 from autostream.cost.factors import load_factors
-from autostream.cost.fitting import _CHIP_KNOBS, fit
+from autostream.cost.fitting import fit
+from autostream.cost.knobs import CHIP_KNOBS
 from autostream.errors import InputError
 from tests.benchmarks import costs
 from tests.cost.rows import FILE, Rows, read_rows
@@ -136,7 +137,7 @@ def test_the_shipped_numbers_are_the_fit_of_the_public_rows() -> None:
     rows = read_rows()
     fitted = fit([row.sample for row in rows.rows], rows.chips, load_factors(), anew=True)
     shipped, found = load_chip("910B2"), fitted.chips["910B2-class(24/48@1800)"]
-    for knob in _CHIP_KNOBS:
+    for knob in CHIP_KNOBS:
         assert _number(shipped, knob.path) == pytest.approx(_number(found, knob.path), rel=0.006), knob.path
     for name, group in fitted.factors.file.groups.items():
         given = load_factors().file.groups[name]
@@ -145,6 +146,9 @@ def test_the_shipped_numbers_are_the_fit_of_the_public_rows() -> None:
                 one, other = getattr(given, key), getattr(group, key)
                 assert (one is None) == (other is None)
                 assert one is None or one.value == pytest.approx(other.value, rel=0.006), (name, key)
+    given, found = load_factors().file.default_vector, fitted.factors.file.default_vector
+    assert given.vector_passes.value == pytest.approx(found.vector_passes.value, rel=0.006)
+    assert given.launch_factor.value == pytest.approx(found.launch_factor.value, rel=0.006)
 
 
 def _number(section: object, path: str) -> float:

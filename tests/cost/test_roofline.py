@@ -195,6 +195,27 @@ def test_a_grouped_product_is_tiled_per_expert() -> None:
     assert B2.estimate(many).breakdown.hbm > 8 * B2.estimate(few).breakdown.hbm
 
 
+def test_a_grouped_product_reads_one_weight_for_each_row_at_most() -> None:
+    def grouped(rows: int, experts: int) -> Op:
+        inputs = (spec(rows, 2048), spec(experts, 2048, 1536))
+        return make("npu.npu_grouped_matmul.default", Unit.CUBE, inputs, (spec(rows, 1536),), flops=2 * rows * 2048 * 1536)
+
+    assert B2.estimate(grouped(8, 128)).breakdown.hbm == B2.estimate(grouped(8, 8)).breakdown.hbm
+    assert B2.estimate(grouped(128, 128)).breakdown.hbm > 15 * B2.estimate(grouped(8, 128)).breakdown.hbm
+    times = [B2.estimate(grouped(rows, 128)).duration for rows in (1, 2, 8, 64, 127, 128, 129, 512)]
+    assert times == sorted(times)
+
+
+def test_products_whose_results_lie_side_by_side_cost_as_much() -> None:
+    def transposed(*shape: int) -> Cost:
+        inputs = (spec(8, 128, 512), spec(128, 512, 128))
+        target = "npu.npu_transpose_batchmatmul.default"
+        return B2.estimate(make(target, Unit.CUBE, inputs, (spec(*shape),), flops=2 * 8 * 128 * 512 * 128))
+
+    # With scales the real operator returns (m, 1, batch x n), with a split (splits, m, batch x n / splits).
+    assert transposed(8, 128, 128) == transposed(8, 1, 16384) == transposed(2, 8, 8192)
+
+
 def test_convolutions_are_products_and_transposed_ones_go_by_their_flop() -> None:
     x, weight, out = spec(8, 64, 56, 56), spec(128, 64, 3, 3), spec(8, 128, 56, 56)
     flops = 2 * out.numel * 64 * 9

@@ -86,6 +86,20 @@ def test_an_update_in_place_touches_what_it_writes() -> None:
     assert (copy.bytes_read, copy.bytes_written) == (10_000 * 32, 10_000 * 32)
 
 
+@pytest.mark.parametrize("read_too", [False, True])
+def test_a_functional_update_of_a_cache_touches_what_it_writes_unless_the_old_value_is_read_too(read_too: bool) -> None:
+    sketch = Sketch()
+    whole, two = empty(10_000, 8), empty(2, dtype=torch.int64)
+    cache, rows, x = sketch.input("cache", whole), sketch.input("rows", two), sketch.input("x", empty(2, 8))
+    new = sketch.call(aten.index_put.default, cache, [rows], x, value=whole)
+    attended = sketch.call(aten.sum.default, new, value=empty())
+    before = [sketch.call(aten.sum.default, cache, value=empty()) for _ in range(read_too)]
+    sketch.call(aten.copy_.default, cache, new, value=whole)
+    op = sketch.capture(attended, *before).ops[new.name]
+    touched = (2 * 8 + 2 * 8 * 4, 2 * 8 * 4)
+    assert (op.bytes_read, op.bytes_written) == (touched if not read_too else (touched[0] + 10_000 * 32, 10_000 * 32))
+
+
 @pytest.mark.parametrize("returned", [False, True])
 def test_a_copy_back_moves_nothing_unless_its_value_is_returned_too(returned: bool) -> None:
     sketch = Sketch()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from autostream.errors import InputError
 from autostream.profiles import Core, Kernel
 from autostream.profiles.clock import recover_clock
-from autostream.profiles.intervals import common, covered_at_least, length, overlaps, union
+from autostream.profiles.intervals import common, covered_at_least, length, overlaps, union, without
 from autostream.profiles.reader import read_text
 from autostream.profiles.reading import read
 from tests.profiles.files import ADD, HCOM, MATMUL, at, table
@@ -34,6 +34,7 @@ def test_interval_arithmetic_is_that_of_sets_of_points(
         assert length(merged) == len(members)
         assert all(before[1] < after[0] for before, after in itertools.pairwise(merged))
     assert common(unions[0], unions[1]) == len(sets[0] & sets[1])
+    assert points(without(unions[0], unions[1])) == sets[0] - sets[1]
     for times in (1, 2, 3):
         counted = [sum(at in members for members in sets) for at in range(60)]
         assert covered_at_least(unions, times) == sum(number >= times for number in counted)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autostream.scheduling.bounds import lower_bound
+from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import MAIN, Problem, Schedule
 from autostream.scheduling.replay import decode
 
@@ -35,32 +36,28 @@ class Dag:
     @classmethod
     def of(cls, problem: Problem) -> Dag:
         """Number a problem."""
-        position = {task.name: number for number, task in enumerate(problem.tasks)}
-        count = range(len(position))
-        before: list[set[int]] = [set() for _ in count]
-        after: list[set[int]] = [set() for _ in count]
-        for edge in problem.precedences:
-            before[position[edge.after]].add(position[edge.before])
-            after[position[edge.before]].add(position[edge.after])
-        mode = tuple(min(range(len(task.modes)), key=lambda m: task.modes[m].duration) for task in problem.tasks)
-        chosen = [task.modes[number] for task, number in zip(problem.tasks, mode, strict=True)]
-        capacity = problem.aic, problem.aiv, problem.hbm, 1
-        aic, aiv, hbm, comm = capacity
-        leaders: dict[str, int] = {}
-        leader = tuple(leaders.setdefault(t.cluster, n) if t.cluster is not None else n for n, t in enumerate(problem.tasks))
-        fixed = {leader[number]: task.stream for number, task in enumerate(problem.tasks) if task.stream is not None}
+        return cls.numbered(Instance.of(problem))
+
+    @classmethod
+    def numbered(cls, instance: Instance) -> Dag:
+        """The same from an instance."""
+        count = range(len(instance))
+        mode = tuple(min(range(len(row)), key=lambda number: row[number].duration) for row in instance.modes)
+        chosen = [row[number] for row, number in zip(instance.modes, mode, strict=True)]
+        aic, aiv, hbm, comm = instance.capacity
+        fixed = (instance.allowed[unit] for unit in instance.unit)
         return cls(
-            names=tuple(position),
+            names=instance.names,
             mode=mode,
-            duration=tuple(m.duration for m in chosen),
-            demand=tuple((min(m.aic, aic), min(m.aiv, aiv), min(m.hbm, hbm), min(m.comm, comm)) for m in chosen),
-            capacity=capacity,
-            before=tuple(tuple(sorted(row)) for row in before),
-            after=tuple(tuple(sorted(row)) for row in after),
-            fixed=tuple(fixed.get(first) for first in leader),
-            leader=leader,
-            streams=problem.open_streams or (MAIN,),
-            sync=problem.sync,
+            duration=tuple(one.duration for one in chosen),
+            demand=tuple((one.demand[0], one.demand[1], one.demand[2], one.demand[3]) for one in chosen),
+            capacity=(aic, aiv, hbm, comm),
+            before=instance.before,
+            after=instance.after,
+            fixed=tuple(instance.streams[row[0]] if len(row) == 1 else None for row in fixed),
+            leader=tuple(instance.members[instance.unit[task]][0] for task in count),
+            streams=tuple(instance.streams[stream] for stream in instance.open) or (MAIN,),
+            sync=instance.sync,
         )
 
     def __len__(self) -> int:
