@@ -39,7 +39,13 @@ def cost_model(chip: str | None, profile: Profile | str | os.PathLike[str] | Non
     clock = recover_clock(read.kernels)
     base = _analytic(chip or _known(detect_chip()) or _told(clock) or DEFAULT_CHIP)
     _check_cores(base, clock, read)
-    return MeasuredModel(base, read)
+    model = MeasuredModel(base, read)
+    if not model.measured:
+        logger.warning(
+            "%s prices no operator: no kernel with shapes that an operator could be read from; profile at level1 or above",
+            read.name,
+        )
+    return model
 
 
 @functools.cache

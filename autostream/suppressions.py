@@ -9,7 +9,7 @@
       expires: 2027-06-30
 
 `kind`, `steps` and `streams` may be globs. An entry means a finding of its kind whose steps and streams all match one of the
-entry's; without `steps` or `streams` it means any.
+entry's, and that has some where the entry names any; without `steps` or `streams` it means any.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Suppression(BaseModel):
     def matches(self, finding: Finding) -> bool:
         """Return True if the entry means this finding."""
         return fnmatchcase(finding.kind, self.kind) and all(
-            not patterns or all(any(fnmatchcase(name, pattern) for pattern in patterns) for name in names)
+            not patterns or (names and all(any(fnmatchcase(name, pattern) for pattern in patterns) for name in names))
             for names, patterns in ((finding.steps, self.steps), (finding.streams, self.streams))
         )
 

@@ -1,4 +1,4 @@
-"""Real processes over gloo on this machine."""
+"""Real processes over gloo on this machine, and worlds of threads over stores of torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,15 @@ import os
 import socket
 import subprocess
 import sys
+import threading
+import uuid
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+
+import pytest
+from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore
 
 from autostream import agreement
 from autostream.agreement import DECLINED
@@ -61,3 +68,86 @@ def test_without_torch_distributed_nobody_is_asked() -> None:
 
 def test_no_outcome_is_a_declined_one() -> None:
     assert agreement.digest(None) == DECLINED
+
+
+class _Distributed:
+    """What `agreement` takes of torch.distributed, for one rank of a world of threads; groups are named ``"0,1"``."""
+
+    def __init__(self, rank: int, world: int, store: Any) -> None:
+        self._rank, self._world = rank, world
+        self._store = PrefixStore("default_pg", store)
+        self.distributed_c10d = self
+        self.PrefixStore = PrefixStore
+
+    def get_rank(self) -> int:
+        return self._rank
+
+    def get_world_size(self) -> int:
+        return self._world
+
+    def get_process_group_ranks(self, group: str) -> list[int]:
+        return [int(rank) for rank in group.split(",")]
+
+    def _get_default_store(self) -> Any:
+        return self._store
+
+    def _resolve_process_group(self, name: str) -> str:
+        return name
+
+
+def _graph(*groups: str) -> Any:
+    return [SimpleNamespace(group=group) for group in groups]
+
+
+def _answers(
+    monkeypatch: pytest.MonkeyPatch, store: Any, plans: list[str], graphs: list[Any], timeout: float = 10.0
+) -> list[Any]:
+    """What every rank is told, each in a thread of its own and, as it were, a process that was just started."""
+    here = threading.local()
+    monkeypatch.setattr(agreement, "_distributed", lambda: here.rank)
+    monkeypatch.setattr(agreement, "_process", uuid.uuid4().hex)
+
+    def ask(rank: int) -> Any:
+        here.rank = _Distributed(rank, len(plans), store)
+        return agreement.refusal(plans[rank], graphs[rank], timeout=timeout)
+
+    with ThreadPoolExecutor(len(plans)) as threads:
+        return list(threads.map(ask, range(len(plans))))
+
+
+def test_ranks_whose_groups_cross_agree_all_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows and columns of a 2 x 2 mesh: each rank knows of three, and no two of the same three."""
+    mesh = [_graph("0,1", "0,2"), _graph("0,1", "1,3"), _graph("2,3", "0,2"), _graph("2,3", "1,3")]
+    assert _answers(monkeypatch, HashStore(), ["a"] * 4, mesh) == [None] * 4
+    told = "rank 3 planned otherwise than rank 0; give all ranks the same costs and options"
+    assert _answers(monkeypatch, HashStore(), ["a", "a", "a", "b"], mesh) == [told] * 4
+
+
+def test_a_group_that_holds_the_others_is_asked_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    pairs = [_graph("0,1"), _graph("0,1"), _graph("2,3"), _graph("2,3")]
+    told = "rank 3 planned otherwise than rank 2; give all ranks the same costs and options"
+    assert _answers(monkeypatch, HashStore(), ["a", "a", "a", "b"], pairs) == [None, None, told, told]
+
+
+def test_a_decision_of_an_earlier_run_is_not_followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A store in a file outlives the processes: what they agreed on says nothing of the plans of the next ones."""
+    store = FileStore(str(tmp_path / "store"), 2)
+    graphs = [_graph(), _graph()]
+    assert _answers(monkeypatch, store, ["a", "a"], graphs) == [None, None]
+    told = "the store of torch.distributed holds the plans of earlier processes; give every run a store of its own"
+    assert _answers(monkeypatch, store, ["a", "b"], graphs) == [told, told]
+
+
+def test_a_store_that_is_gone_is_a_reason_to_decline(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Gone:
+        def set(self, key: str, value: str) -> None:
+            raise RuntimeError("connection reset by peer")
+
+    monkeypatch.setattr(_Distributed, "PrefixStore", lambda self, name, store: Gone(), raising=False)
+    monkeypatch.setattr(_Distributed, "__init__", _without_prefix)
+    told = "the store of torch.distributed cannot be reached: connection reset by peer"
+    assert _answers(monkeypatch, HashStore(), ["a", "a"], [_graph(), _graph()]) == [told, told]
+
+
+def _without_prefix(self: _Distributed, rank: int, world: int, store: Any) -> None:
+    self._rank, self._world, self._store, self.distributed_c10d = rank, world, store, self

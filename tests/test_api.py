@@ -13,7 +13,7 @@ from torch import nn
 import autostream
 from autostream import api, offline, pipeline
 from autostream.errors import CaptureError, InputError, OfflineError
-from autostream.graph import to_aten
+from autostream.graph.programs import to_aten
 from autostream.program import Severity
 from tests import models
 
@@ -229,6 +229,24 @@ def test_a_graph_that_torchair_cannot_convert_is_declined_with_the_operator() ->
     verdict = autostream.schedule(*models.kv_cache()).verdict  # index_put has no converter
     assert verdict.code == "not-convertible" and "index_put" in verdict.reason
     assert verdict.scheduled_ns < verdict.serial_ns
+
+
+class _TwoGroups(nn.Module):
+    """Collectives of two process groups, which are not there, on branches of their own."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        functional, half = torch.ops._c10d_functional, [x.shape[0] // 2] * 2
+        first = functional.wait_tensor(functional.all_reduce(x, "sum", "tp"))
+        second = torch.mm(torch.relu(torch.mm(y, w)), w)
+        second = functional.wait_tensor(functional.all_to_all_single(second, half, half, "ep"))
+        return torch.mm(torch.mm(first, w), w), torch.mm(torch.mm(second, w), w)
+
+
+def test_collectives_whose_group_is_not_there_are_declined_for_that_and_not_for_a_lost_wait() -> None:
+    inputs = tuple(torch.empty(4096, 4096, device="meta") for _ in range(3))
+    options = {"min_gain": 0.0, "side_collectives": True, "strategy": "greedy", "strict": True}
+    verdict = autostream.schedule(_TwoGroups(), inputs, options=options).verdict
+    assert verdict.code == "not-convertible" and "process group" in verdict.reason
 
 
 def test_options_that_open_no_stream_are_named() -> None:

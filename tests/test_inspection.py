@@ -19,6 +19,7 @@ if offline.why_unavailable() is not None and not TYPE_CHECKING:
     pytest.skip(str(offline.why_unavailable()), allow_module_level=True)
 
 from tests import handwritten
+from tests.models.trace import aten_graph
 
 ERROR, WARNING, NOTE = Severity
 
@@ -179,6 +180,14 @@ op { name: "two" type: "MoeDistributeDispatchV2" input: "x:0" %s attr { key: "gr
      output_desc { name: "y" dtype: DT_SOMETHING_NEW shape { dim: -1 dim: 7168 } } }
 op { name: "out" type: "NetOutput" input: "one:0" input: "two:0" }
 """
+
+
+def test_a_dump_says_what_it_does_not_show(tmp_path: Path) -> None:
+    """The write of the race is an output that shares the input's memory, of which the graph itself knows nothing."""
+    module = aten_graph(handwritten.Model(handwritten.read_beside_write), handwritten.inputs())
+    (tmp_path / "graph.txt").write_text(offline.convert(module).text, encoding="utf-8")
+    inspection = autostream.inspect(tmp_path / "graph.txt")
+    assert inspection.findings == () and "written back into graph inputs" in inspection.notes[0]
 
 
 def test_gangs_in_a_dump_are_checked_against_the_chip(tmp_path: Path) -> None:

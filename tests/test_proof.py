@@ -7,9 +7,11 @@ from torch import Tensor, fx
 import autostream
 from autostream import offline
 from autostream.errors import OfflineError, VerificationError
-from autostream.graph import capture, to_aten
+from autostream.graph.capture import capture
+from autostream.graph.programs import to_aten
 from autostream.offline import Converted
-from autostream.program import Severity, read_fx
+from autostream.program import Severity
+from autostream.program.fx import read_fx
 from autostream.proof import prove, prove_ascend_ir
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit
@@ -47,6 +49,22 @@ def test_without_its_wait_the_same_graph_is_refused_on_both_levels() -> None:
         prove(read_fx(graph_module), graph)  # type: ignore[arg-type]
     with pytest.raises(VerificationError, match="Ascend IR failed"):
         prove_ascend_ir(graph_module, graph, offline.convert)  # type: ignore[arg-type]
+
+
+def test_a_wait_beyond_the_plan_is_told() -> None:
+    def branches(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        return torch.mm(x, x), torch.mm(y, y)
+
+    module = traced(branches, (8, 8), (8, 8))
+    graph = capture(module)
+    emitted = emit(module, graph, on_streams(graph, {"mm": "side"}), Air()).graph_module
+    assert prove(read_fx(emitted), graph) == ()
+    first, second = emitted.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)
+    with emitted.graph.inserting_before(second):
+        emitted.graph.call_function(torch.ops.air.wait.default, ([first],))
+    (finding,) = prove(read_fx(emitted), graph)
+    assert (finding.kind, finding.severity) == ("over-synchronised", Severity.WARNING)
+    assert finding.steps == (first.name, second.name)
 
 
 def test_operators_in_another_order_than_planned_are_refused() -> None:

@@ -14,7 +14,8 @@ from torch import fx
 
 import autostream
 from autostream import offline
-from autostream.graph import capture, to_aten
+from autostream.graph.capture import capture
+from autostream.graph.programs import to_aten
 from autostream.program import EdgeKind, Severity, StreamProgram, cross_edges, read_ascend_ir, verify
 from autostream.rewrite.sync import task_orders
 from tests import models

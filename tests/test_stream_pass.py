@@ -16,8 +16,10 @@ import autostream
 from autostream import Options, StreamPass, acceptance, offline, pipeline
 from autostream.cost import TableModel, load_chip
 from autostream.errors import AutostreamError, InputError
-from autostream.graph import capture, to_aten
-from autostream.program import Severity, read_ascend_ir, verify, written_back
+from autostream.graph.capture import capture
+from autostream.graph.programs import to_aten
+from autostream.program import Severity, read_ascend_ir, verify
+from autostream.program.writeback import written_back
 from autostream.rewrite import emit as emit_module
 from autostream.rewrite.sync import task_orders
 from tests import models

@@ -50,6 +50,13 @@ def test_what_an_entry_means(tmp_path: Path, entry: str, meant: bool) -> None:
     assert all(notice.severity is Severity.WARNING for notice in judged.findings if notice != finding())
 
 
+def test_an_entry_for_one_stream_does_not_mean_what_names_no_stream(tmp_path: Path) -> None:
+    unplaced = finding("event-never-recorded", ("tagged_event_wait",), ())
+    for entry in ("{kind: '*', streams: ['1'], reason: r}", "{kind: '*', steps: [relu], reason: r}"):
+        judged = judge([unplaced, finding(steps=())], load_suppressions(entries(tmp_path, f"- {entry}\n")), today=TODAY)
+        assert unplaced in judged.findings and finding(steps=()) in judged.findings
+
+
 def test_an_entry_that_holds_wins_over_one_that_has_expired(tmp_path: Path) -> None:
     text = "- {kind: race, reason: old, expires: 2020-01-01}\n- {kind: race, reason: new}\n"
     judged = judge([finding()], load_suppressions(entries(tmp_path, text)), today=TODAY)

@@ -72,13 +72,14 @@ def match_nodes(dump: DumpGraph, profile: Profile) -> NodeMatch:
     for op in tasks.values():
         if op.unit is not Unit.COMM and op.known:
             wanted[signature(op)].append(op.name)
-    seen = {key for kernel in rest if kernel.duration and (key := kernel_signature(kernel)) in wanted}
-    lost = [kernel for kernel in rest if kernel_signature(kernel) not in seen]
+    ran = {key for kernel in rest if kernel.duration and (key := kernel_signature(kernel)) in wanted}
+    lost = [kernel for kernel in rest if kernel_signature(kernel) not in ran]
+    shaped = {name for key in ran for name in wanted[key] if name not in by_name}
     total = profile.device_time
     return NodeMatch(
         by_name={name: tuple(by_name[name]) for name in tasks if name in by_name},
         by_order=by_order,
-        by_shape=tuple(n for n in tasks if n not in by_name and any(n in names for key, names in wanted.items() if key in seen)),
+        by_shape=tuple(name for name in tasks if name in shaped),
         unmatched=_groups(lost, total, {dump.types[name] for name in tasks}),
         matched_kernels=len(profile.kernels) - len(lost),
         kernels=len(profile.kernels),

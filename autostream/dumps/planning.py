@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autostream import acceptance
+from autostream import acceptance, hints
 from autostream.budget import Ledger
 from autostream.chips import cost_model
 from autostream.cost.model import FREE, CostModel, Tier
@@ -34,9 +34,11 @@ from autostream.pipeline import (
 from autostream.pricing import price, unmeasured
 from autostream.profiles import Profile, read_profile
 from autostream.program import cross_edges, growth_findings, peak_memory, read_ascend_ir, returned_storages, simulate
+from autostream.program.ascend_ir import program_of
 from autostream.program.ge_dump import load_ops
 from autostream.program.model import StreamProgram
 from autostream.proof import Prices, prove
+from autostream.report.wording import plural
 from autostream.scheduling import build_problem, lower_bound, strategy
 
 logger = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ def schedule_dump(
     base = cost_model(chip, read)
     source = _read(path)
     ops = load_ops(Path(path))
-    given = read_ascend_ir(Path(path))
+    given = program_of(ops)
     dump = graph_of(ops, given)
     match = match_nodes(dump, read) if read is not None else NodeMatch()
     if read is not None:
@@ -87,7 +89,14 @@ def schedule_dump(
         outcome = Outcome(verdict=verdict_of(model, code, str(error)), graph=dump.graph)
     outcome = within_budget(outcome, model, chosen, Ledger())
     tiers = _tiers(dump, match, outcome)
-    notes = [*outcome.notes, *_notes(dump, match, tiers, read)]
+    told = hints.tell(chosen.wanted, dump.graph, outcome.after, outcome.verdict)
+    told += hints.tell_collectives(dump.graph, outcome.verdict)
+    notes = [*told, *outcome.notes, *_notes(dump, match, tiers, read)]
+    if chosen.core_limits:
+        notes.append("core_limits was not applied: a plan from a dump moves nodes to streams, it does not limit their cores")
+    if given.lost:
+        waits = f"{plural(len(given.lost), 'wait')} of the dump without effect (see 'autostream check')"
+        notes.append(f"{waits}: {given.lost[0].explanation}")
     text: bytes | None = None
     if outcome.verdict.accepted and plan is not None:
         try:
@@ -223,6 +232,11 @@ def _notes(dump: DumpGraph, match: NodeMatch, tiers: Tiers, profile: Profile | N
     if profile is not None:
         held = f"{match.matched_kernels} of {match.kernels} kernels belong to the dump, {match.matched_share:.0%} of their time"
         yield f"profile {profile.name}: {held}"
+        alone = [*tiers.scaled, *tiers.analytic, *tiers.unknown]
+        if alone:
+            more = " ..." if alone[_LISTED:] else ""
+            nodes = f"{plural(len(alone), 'node')} without a kernel: {', '.join(alone[:_LISTED])}{more}"
+            yield f"{nodes}; GE may have fused them into others or folded them, and then their price is too high"
         for group in match.unmatched[:_LISTED]:
             yield f"kernels that belong to no node: {group.kernels} x {group.type}, {group.share:.1%} of the time: {group.reason}"
         if match.matched_share < _TOO_FEW:

@@ -44,6 +44,7 @@ def planned(given: StreamProgram, graph: OpGraph, schedule: Schedule) -> Planned
         steps=tuple(_step(steps[name], stream.get(name)) for name in order),
         edges=(*given.edges, *added),
         in_order=True,
+        lost=(),  # waits of the dump that order nothing now order nothing later; those of the plan are between tasks
     )
     own = {step.name: step.stream for step in given.steps}
     moved = ((name, stream[name]) for name in order if name in stream and stream[name] != own[name])

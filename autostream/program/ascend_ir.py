@@ -28,7 +28,14 @@ def read_ascend_ir(
     Raises:
         InputError: the source cannot be read or is no Ascend IR; names it, what was expected and the parser's complaint.
     """
-    ops = _topological(load_ops(source))
+    return program_of(load_ops(source), in_order=in_order, written_back=written_back)
+
+
+def program_of(
+    ops: Sequence[GeOp], *, in_order: bool | None = None, written_back: Mapping[str, tuple[str, ...]] | None = None
+) -> StreamProgram:
+    """Return the program of the operators of an Ascend IR graph; see `read_ascend_ir`."""
+    ops = _topological(ops)
     sources = _sources(ops)
     constant = _constant(ops)
     streams = {op.name: None if op.name in constant else ge_stream(op.type, op.label) for op in ops}

@@ -104,8 +104,8 @@ def load_ops(source: bytes | str | Path) -> tuple[GeOp, ...]:
     text = _as_text(data)
     if text is not None and text[1] == "ir_version":
         raise InputError(
-            f"{where} is an ONNX-like dump of GE (ge_onnx_*.pbtxt), which leaves out the names of outputs: what is written in "
-            "place cannot be told; give the ge_proto_*.txt that GE writes beside it, or TorchAir's own dump"
+            f"{where} is not an Ascend IR graph but GE's ONNX-like dump (ge_onnx_*.pbtxt), which leaves out names of outputs: "
+            "what is written in place cannot be told; give the ge_proto_*.txt that GE writes beside it, or TorchAir's own dump"
         )
     if text is None:
         binary = data if isinstance(data, bytes) else data.encode()

@@ -257,10 +257,9 @@ def _advice(document: Document, overlap: OverlapCheck) -> Iterator[str]:
         return
     if overlap.found_share >= max(HARDLY, overlap.predicted_share / 2):
         return
-    yield (
-        f"two streams are busy for {overlap.found_share:.1%} of the busy time; predicted were {overlap.predicted_share:.1%}"
-        + (f", under {HARDLY:.0%}: no overlap to speak of" if overlap.found_share < HARDLY else "")
-    )
+    hardly = f" (under {HARDLY:.0%}: no overlap to speak of)" if overlap.found_share < HARDLY else ""
+    share = f"{overlap.found_share:.1%} of the busy time{hardly}"
+    yield f"at least two streams are busy for {share}, where {overlap.predicted_share:.1%} was predicted"
     if overlap.found_streams < 2:
         yield (
             "all kernels ran on one stream: was the scheduled graph run? Labels have no effect with enable_single_stream, nor on "

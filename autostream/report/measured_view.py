@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autostream.report.measured import Comparison, Lost
-from autostream.report.wording import duration, operator, percent, plural
+from autostream.report.wording import duration, percent, plural
 
 ROWS = 20
 
@@ -32,7 +32,7 @@ def render(comparison: Comparison, console: Console, *, report: str) -> None:
     console.print()
     shown = comparison.rows[:ROWS]
     title = "Predicted alone and measured, furthest off first"
-    _print(console, title, ("Operator", "Kind", "Tier"), ("Predicted", "Measured", "Ratio", "Band"), _row_cells(comparison))
+    _print(console, title, ("Operator", "Tier"), ("Predicted", "Measured", "Ratio", "Band"), _row_cells(comparison))
     if len(comparison.rows) > len(shown):
         console.print(Text(f"and {len(comparison.rows) - len(shown)} more"))
     console.print()
@@ -53,7 +53,7 @@ def _row_cells(comparison: Comparison) -> Iterable[Sequence[str]]:
     for row in comparison.rows[:ROWS]:
         times = duration(row.predicted_ns), duration(row.measured_ns)
         band = f"{percent(row.error)}{'' if row.within else ', outside'}"
-        yield row.name, operator(row.target), row.tier, *times, f"{row.ratio:.2f}", band
+        yield row.name, row.tier, *times, f"{row.ratio:.2f}", band
 
 
 def _overlap_cells(comparison: Comparison) -> Iterable[Sequence[str]]:

@@ -17,12 +17,19 @@ from autostream.program import happens_before, read_ascend_ir
 from autostream.rewrite.dialect import Dialect, Landing
 
 _MARKER = "autostream_marker"
+#: TorchAir's converters of these emit their one operator and nothing in front of it. They ask torch for the process group, so
+#: where there is none a node alone cannot be converted. (TorchAir's ge_converter/c10d_functional.)
+_ONE_OPERATOR = frozenset(
+    f"_c10d_functional.{name}.default" for name in ("all_reduce", "all_gather_into_tensor", "reduce_scatter_tensor", "broadcast")
+)
 
 
 def find_landing(node: fx.Node, label: str | None, dialect: Dialect) -> Landing:
     """Return how an order onto `node` can be expressed: by a wait in front of it, by an anchor, or not at all."""
     if node.op != "call_function":  # TorchAir converts no calls of modules or methods
         return Landing.LOST
+    if str(node.target) in _ONE_OPERATOR:
+        return Landing.DIRECT
     try:
         if _ordered(_lone(node, label, dialect, anchored=None), node.name):
             return Landing.DIRECT

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from autostream.scheduling.division import Segment, divide
 from autostream.scheduling.instance import Instance
-from autostream.scheduling.paths import heads, tails
+from autostream.scheduling.paths import heads, longest_path, tails
 from autostream.scheduling.problem import Problem
 
 _KINDS = ("cube cores", "vector cores", "hbm", "comm")
@@ -34,8 +34,9 @@ def explained_bound(problem: Problem) -> Bound:
     """Return the largest of these: the critical path, the work of each resource, and the work of each (set of) streams.
 
     Work that must share something cannot begin before the earliest head of its tasks, and the shortest tail is still to come
-    when it ends. A sync is charged only where no choice of streams avoids it. Tasks that all others wait for, or that wait for
-    all others, divide the program; the bounds of the parts add up. What was set aside for the division only adds work.
+    when it ends. A sync is charged only where no choice of streams avoids it. What has to run beside a row of kernels slows it
+    down. Tasks that all others wait for, or that wait for all others, divide the program; the bounds of the parts add up. What
+    was set aside for the division only adds work.
     """
     instance = Instance.of(problem)
     return whole_bound(instance, divide(instance).segments)
@@ -62,18 +63,72 @@ def bound(instance: Instance) -> int:
     return best_bound(instance).time
 
 
-def best_bound(instance: Instance) -> Bound:
+def bound_at_rest(instance: Instance) -> int:
+    """The same bound where nothing interferes, which is what solvers assume."""
+    return best_bound(instance, interference=False).time
+
+
+def best_bound(instance: Instance, *, interference: bool = True) -> Bound:
     """The bound of an undivided instance and what it rests on."""
     tasks = range(len(instance))
     head, tail = heads(instance), tails(instance)
-    best = Bound(max((head[task] + instance.shortest(task) + tail[task] for task in tasks), default=0), "critical path")
+    path = longest_path(instance)
+    length = max((head[task] + instance.shortest(task) + tail[task] for task in tasks), default=0)
+    lift = _Lift(instance) if interference else None
+    best = Bound(length + (lift.beside(path, length) if lift else 0), "critical path")
     for by, work, capacity in _loads(instance):
         busy = [task for task in tasks if work[task]]
         if busy:
-            time = -(-sum(work) // capacity)
-            found = min(head[task] for task in busy) + time + min(tail[task] for task in busy)
-            best = max(best, Bound(found, by), key=lambda one: one.time)
+            outside = min(head[task] for task in busy) + min(tail[task] for task in busy)
+            time = -(-sum(work) // capacity) + outside
+            if lift and by in _KINDS[:_HBM]:
+                alone = [task for task in busy if lift.excludes(task, _KINDS.index(by))]
+                time = max(time, lift.time(alone) + outside + lift.beside(alone, lift.time(alone) + outside))
+            best = max(best, Bound(time, by), key=lambda one: one.time)
     return best
+
+
+class _Lift:
+    """What interference adds to a bound on kernels that run one after another.
+
+    With at most k kernels at once, each at 1/s of its pace, R ns of other kernels run beside the row for s x R / (k - 1), or take
+    more time of their own: the row loses (s - 1) x R / (k - 1), or as much as if others ran beside all of it. Where the row
+    pauses the others may use all k.
+    """
+
+    def __init__(self, instance: Instance) -> None:
+        self._instance = instance
+        self._kernel = [all(claim.kernel for claim in row) for row in instance.claims]
+        self._all = sum(instance.shortest(task) for task, kernel in enumerate(self._kernel) if kernel)
+        self._slower = instance.rules.cube_vector_slowdown - 1000
+        self._beside = self._most_at_once() - 1
+
+    def _most_at_once(self) -> int:
+        """Kernels on cube cores, and those on vector cores alone, that fit beside each other; no more than there are streams."""
+        aic, aiv = self._instance.capacity[:2]
+        modes = [mode for row in self._instance.modes for mode in row]
+        cubes = [mode.demand[0] for mode in modes if mode.demand[0]]
+        vectors = [mode.demand[1] for mode in modes if mode.demand[1] and not mode.demand[0]]
+        most = (aic // min(cubes) if cubes else 0) + (aiv // min(vectors) if vectors else 0)
+        return min(most, len({stream for streams in self._instance.allowed for stream in streams}))
+
+    def excludes(self, task: int, kind: int) -> bool:
+        """True if a task holds more than half of a resource in every mode."""
+        return all(2 * mode.demand[kind] > self._instance.capacity[kind] for mode in self._instance.modes[task])
+
+    def time(self, row: Sequence[int]) -> int:
+        """Time of some tasks one after another, ns."""
+        return sum(self._instance.shortest(task) for task in row)
+
+    def beside(self, row: Sequence[int], time: int) -> int:
+        """What other kernels add to a row of tasks, one at a time, that takes `time` with its pauses, ns."""
+        own = self.time([task for task in row if self._kernel[task]])
+        most = self._beside + 1
+        # Where waiting longer would take more from the others than it costs, nothing is claimed.
+        if self._beside < 1 or self._slower <= 0 or self._slower * most > 1000 * self._beside:
+            return 0
+        others = max(self._all - own - most * (time - own), 0)
+        return self._slower * min(others // self._beside, own) // 1000
 
 
 def _loads(instance: Instance) -> Iterator[tuple[str, list[int], int]]:

@@ -10,17 +10,24 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from autostream.scheduling.division import part
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.replay import Plan, replay
 
 _SEED = 0
 #: A step may be as bad as the plan was so many steps ago.
 _MEMORY = 25
-#: Give up after so many steps per task without progress.
-_PATIENCE = 12
+#: After so many steps per task without progress the search goes on from so many random steps away from the best plan, or fewer.
+_PATIENCE = 3
+_KICKS = 6
+#: Most steps, per task and beyond that: a small instance needs no more.
+_STEPS, _LEAST = 40, 400
 #: Longest stretch of a stream that changes streams as a whole, and of neighbours that a task overtakes.
 _STRETCH = 8
 _OVERTAKEN = 4
+#: Tasks in a window, and how far the next one is.
+_WINDOW = 80
+_STEP = 32
 
 #: Streams, order and modes of a step.
 _Step = tuple[list[int], list[int], Sequence[int]]
@@ -33,41 +40,111 @@ def climb(instance: Instance, plan: Plan, lower: int, effort: int) -> Plan:
     return _Climb(instance, plan).best_within(lower, effort)
 
 
+def uncrossed(instance: Instance, plan: Plan, effort: int) -> Plan:
+    """Return a plan that takes no longer, with fewer crossings if the search finds one within `effort`."""
+    if not plan.crossings:
+        return plan
+    return _Climb(instance, plan, enough=plan.makespan).best_within(0, effort)
+
+
+def climb_in_windows(instance: Instance, plan: Plan, lower: int, effort: int) -> Plan:
+    """The same as `climb` for a large instance: the tasks that start within one window after another are searched alone."""
+    count = len(instance)
+    firsts = range(0, max(count - _WINDOW, 0) + _STEP, _STEP)
+    for first in firsts:
+        if plan.makespan <= lower:
+            break
+        tasks = sorted(plan.order()[first : first + _WINDOW])
+        inside = set(tasks)
+        pins = {task: plan.stream[task] for task in tasks if not inside.issuperset(instance.members[instance.unit[task]])}
+        alone = part(instance, tasks, pins=pins)
+        order = sorted(range(len(tasks)), key=lambda number: (plan.start[tasks[number]], tasks[number]))
+        before = replay(alone, [plan.stream[task] for task in tasks], order, [plan.mode[task] for task in tasks])
+        after = climb(alone, before, 0, effort // len(firsts))
+        if after.rank < before.rank:
+            plan = min(plan, _with_window(instance, plan, tasks, after, first), key=lambda one: one.rank)
+    return plan
+
+
+def _with_window(instance: Instance, plan: Plan, tasks: Sequence[int], window: Plan, first: int) -> Plan:
+    """The plan with the tasks of one window, which come after `first` others, rearranged among themselves."""
+    stream, mode, order = list(plan.stream), list(plan.mode), plan.order()
+    for number, task in enumerate(tasks):
+        stream[task], mode[task] = window.stream[number], window.mode[number]
+    order[first : first + len(tasks)] = [tasks[number] for number in window.order()]
+    return replay(instance, stream, order, mode)
+
+
 class _Climb:
-    def __init__(self, instance: Instance, plan: Plan) -> None:
+    def __init__(self, instance: Instance, plan: Plan, *, enough: int = 0) -> None:
+        """Begin at `plan`; a makespan below `enough`, ns, is worth nothing."""
         self.instance = instance
+        self.enough = enough
         self.dice = random.Random(_SEED)
         self.free = [len(instance.allowed[unit]) > 1 for unit in instance.unit]
+        self.edges = [(one, other) for one, other in instance.edges() if self.free[one] or self.free[other]]
         self.choices = [task for task in range(len(instance)) if len(instance.modes[task]) > 1]
-        self._stand_on(plan, plan.order())
+        self._stand_on(plan, plan.order(), self._rank(plan))
 
     def best_within(self, lower: int, effort: int) -> Plan:
         count = len(self.instance)
-        best = self.plan
-        memory = [best.rank] * _MEMORY
-        progress = 0
-        for step in range(effort // count):
-            if best.makespan <= lower or step - progress > _PATIENCE * count + 100:
+        best, best_rank, progress, kicks = self.plan, self.rank, 0, 0
+        memory = [self.rank] * _MEMORY
+        for step in range(min(effort // count, _STEPS * count + _LEAST)):
+            if best.makespan <= lower or not (best.crossings or best.makespan > self.enough):
                 break
+            if step - progress > _PATIENCE * count + _MEMORY:
+                self._stand_on(best, best.order(), best_rank)
+                progress, kicks = step, self.dice.randint(1, _KICKS)
             moved = self._moved()
             if moved is None:
                 continue
             stream, order, mode = moved
             found = replay(self.instance, stream, order, mode)
-            slot = step % _MEMORY
-            if found.rank <= self.plan.rank or found.rank <= memory[slot]:
-                self._stand_on(found, order)
-            memory[slot] = min(memory[slot], self.plan.rank)
-            if self.plan.rank < best.rank:
-                best, progress = self.plan, step
+            slot, rank = step % _MEMORY, self._rank(found)
+            if kicks or rank <= self.rank or rank <= memory[slot]:
+                self._stand_on(found, order, rank)
+                if rank < best_rank:
+                    best, best_rank, progress = found, rank, step
+            if kicks:
+                kicks -= 1
+                memory = [rank] * _MEMORY
+            memory[slot] = min(memory[slot], self.rank)
         return best
 
-    def _stand_on(self, plan: Plan, order: list[int]) -> None:
-        self.plan, self.order = plan, order
-        self.place = [0] * len(order)
-        for place, task in enumerate(order):
-            self.place[task] = place
-        self.hinges = hinges(self.instance, plan)
+    def _rank(self, plan: Plan) -> tuple[int, int, int]:
+        makespan, crossings, streams = plan.rank
+        return max(makespan, self.enough), crossings, streams
+
+    def _stand_on(self, plan: Plan, order: list[int], rank: tuple[int, int, int]) -> None:
+        self.plan, self.order, self.rank = plan, order, rank
+        self._place: list[int] | None = None
+        self._hinges: list[int] | None = None
+        self._crossings: list[tuple[int, int]] | None = None
+
+    @property
+    def place(self) -> list[int]:
+        """Where each task is in the order."""
+        if self._place is None:
+            self._place = [0] * len(self.order)
+            for place, task in enumerate(self.order):
+                self._place[task] = place
+        return self._place
+
+    @property
+    def hinges(self) -> list[int]:
+        """See `hinges`."""
+        if self._hinges is None:
+            self._hinges = hinges(self.instance, self.plan)
+        return self._hinges
+
+    @property
+    def crossings(self) -> list[tuple[int, int]]:
+        """The crossings of which one end may move."""
+        if self._crossings is None:
+            stream = self.plan.stream
+            self._crossings = [(one, other) for one, other in self.edges if stream[one] != stream[other]]
+        return self._crossings
 
     # -- moves ------------------------------------------------------------------------------------------------------
 
@@ -76,7 +153,9 @@ class _Climb:
         kind = self.dice.randrange(20)
         if self.choices and kind < 4:
             return self._other_mode()
-        if kind < 10:
+        if self.crossings and (kind < 7 or (self.enough and kind < 14)):
+            return self._joined()
+        if kind < 11:
             return self._other_stream()
         if kind < 18:
             return self._overtaking()
@@ -93,6 +172,17 @@ class _Climb:
         mode = list(self.plan.mode)
         mode[task] = self.dice.randrange(len(self.instance.modes[task]))
         return list(self.plan.stream), self.order, mode
+
+    def _joined(self) -> _Step | None:
+        """One end of a crossing goes to the stream of the other."""
+        task, other = self.dice.sample(self.crossings[self.dice.randrange(len(self.crossings))], 2)
+        there, unit = self.plan.stream[other], self.instance.unit[task]
+        if there not in self.instance.allowed[unit]:
+            return None
+        stream = list(self.plan.stream)
+        for member in self.instance.members[unit]:
+            stream[member] = there
+        return stream, self.order, self.plan.mode
 
     def _other_stream(self) -> _Step | None:
         """A task, or a stretch of its stream that begins with it, goes to another stream."""

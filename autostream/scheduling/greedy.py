@@ -120,7 +120,8 @@ def drafted(
         given: the stream and the mode of tasks for which they are decided.
     """
     count = len(instance)
-    draft = Draft(instance, Profile(instance.packing), [Lane() for _ in instance.streams], order, *([0] * count for _ in range(4)))
+    lanes = [Lane() for _ in instance.streams]
+    draft = Draft(instance, Profile(instance.packing), lanes, order, *([0] * count for _ in range(4)))
     home: dict[int, int] = {}
     for task in order:
         unit = instance.unit[task]

@@ -12,6 +12,11 @@ from autostream.scheduling.problem import Problem
 def critical_path(problem: Problem) -> tuple[str, ...]:
     """Return the names of a longest chain of tasks; of equally long chains, the first in program order."""
     instance = Instance.of(problem)
+    return tuple(instance.names[task] for task in longest_path(instance))
+
+
+def longest_path(instance: Instance) -> list[int]:
+    """The tasks of a longest chain; of equally long chains, the first in program order."""
     tail = tails(instance)
     lengths = [instance.shortest(task) + tail[task] for task in range(len(instance))]
     path: list[int] = []
@@ -20,7 +25,7 @@ def critical_path(problem: Problem) -> tuple[str, ...]:
         previous = path[-1] if path else None
         path.append(max(candidates, key=lambda task: (_arrival(instance, previous, task) + lengths[task], -task)))
         candidates = instance.after[path[-1]]
-    return tuple(instance.names[task] for task in path)
+    return path
 
 
 def heads(instance: Instance) -> list[int]:

@@ -38,8 +38,8 @@ class Plan:
         return self.makespan, self.crossings, len(set(self.stream))
 
     def order(self) -> list[int]:
-        """Tasks by start; the numbers are a topological order, so they settle ties."""
-        return sorted(range(len(self.start)), key=lambda task: (self.start[task], task))
+        """Tasks by start; of equal ones what takes no time first, then by number, which is a topological order."""
+        return sorted(range(len(self.start)), key=lambda task: (self.start[task], self.end[task], task))
 
     def renamed(self, instance: Instance) -> Plan:
         """The same plan with the streams that no task is fixed to named afresh, which changes nothing else.
@@ -79,7 +79,7 @@ class Plan:
                 start=self.start[task],
                 end=self.end[task],
             )
-            for task in self.order()
+            for task in sorted(range(len(self.start)), key=lambda task: (self.start[task], task))
         )
         status = "optimal" if optimal or self.makespan == bound else "feasible"
         return Schedule(
@@ -106,7 +106,7 @@ def replay(instance: Instance, stream: Sequence[int], order: Sequence[int], mode
         run.to_the_end()
         start = [(time + PS // 2) // PS for time in run.start]
         # Of heads that are ready at once the stream that is used first goes first: that is settled by the outcome itself.
-        by_start = sorted(queues, key=lambda queue: min((start[task], task) for task in queue))
+        by_start = sorted(queues, key=lambda queue: (start[queue[0]], queue[0]))
         if by_start == queues:
             break
         queues = by_start

@@ -16,7 +16,10 @@ from autostream.scheduling.greedy import by_rank
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.replay import Plan, replay
 
-_RULES = (fixed_weights, opara, path_cover, heft, cube_vector, torchsched, ios)
+_QUICK = (fixed_weights, opara, path_cover, heft, cube_vector, torchsched)
+_RULES = (*_QUICK, ios)
+#: Above so many tasks the search for stages takes too long.
+_LARGE = 200
 
 
 def ruled(instance: Instance) -> Iterator[Plan]:
@@ -24,7 +27,7 @@ def ruled(instance: Instance) -> Iterator[Plan]:
     dag = Dag.numbered(instance)
     mode = list(dag.mode)
     rank = by_rank(instance)
-    for rule in (*_RULES, continued):
+    for rule in (continued, *(_RULES if len(instance) <= _LARGE else _QUICK)):
         chosen = rule(dag)
         stream = _streams(instance, dag, chosen)
         for order in dict.fromkeys((tuple(chosen.order), tuple(rank))):

@@ -23,7 +23,12 @@ some_new_field { deeper: 3 }
 """
 
 PBTXT = r"""
-node { name: "x" op: "Data" attr { key: "index" value { s: 'i: 0\n' } } attr { key: "[o]y" value { s: 'name: "y"\n' } } }
+node {
+    name: "x"
+    op: "Data"
+    attr { key: "index" value { s: 'i: 0\n' } }
+    attr { key: "[o]y" value { s: 'name: "y"\ndtype: DT_FLOAT\n' } }
+}
 node {
     name: "Relu"
     op: "Relu"
@@ -114,3 +119,26 @@ def test_missing_files_and_wrong_types_are_refused(tmp_path: Path) -> None:
         read_ascend_ir(3)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="the given text"):
         read_ascend_ir("op {\n")
+
+
+def test_what_is_told_of_tensors() -> None:
+    told = {
+        "shape { dim: 2 dim: 3 } dtype: DT_BF16": ((2, 3), "DT_BF16", False),
+        "shape { }": ((), "DT_UNDEFINED", False),
+        "dtype: DT_INT8": (None, "DT_INT8", False),
+        "dtype: DT_OF_TOMORROW shape { dim: 1 }": ((1,), "DT_UNDEFINED", False),
+        "shape { dim: -1 dim: 3 }": (None, "DT_UNDEFINED", True),
+        'attr { key: "_meta" value { s: "Tensor(dtype=torch.int8, shape=torch.Size([4, 5])" } }': ((4, 5), "DT_UNDEFINED", False),
+        'attr { key: "_meta" value { s: "Tensor(dtype=torch.int8, shape=torch.Size([])" } }': ((), "DT_UNDEFINED", False),
+        'attr { key: "_meta" value { s: "Tensor(dtype=torch.int8, shape=torch.Size([s0, 5])" } }': (None, "DT_UNDEFINED", True),
+    }
+    for desc, wanted in told.items():
+        tensor = load_ops(f'op {{ name: "x" type: "Data" output_desc {{ name: "y" {desc} }} }}')[0].tensors[0]
+        assert (tensor.shape, tensor.dtype, tensor.dynamic) == wanted, desc
+
+
+def test_the_ranks_of_a_collective() -> None:
+    text = 'op { name: "d" type: "MoeDistributeDispatchV2" attr { key: "ep_world_size" value { i: 16 } } }'
+    assert load_ops(text)[0].group_size == 16
+    dumped = r"""node { name: "d" op: "HcomAllGather" attr { key: "rank_size" value { s: 'i: 8\n' } } }"""
+    assert load_ops(dumped)[0].group_size == 8

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from autostream.cost.model import Breakdown, Cost, Machine, Resources, Tier
 from autostream.errors import VerificationError
 from autostream.program import Semantics, StreamProgram, Timeline, simulate
+from autostream.program.simulate import Simulator
 from tests.program.programs import program, step
 
 MACHINE = Machine(name="toy", aic=24, aiv=48, sync=10, sync_error=0.0)
@@ -256,3 +257,17 @@ def test_interference_is_paid_for_overlap_alone(case: tuple[StreamProgram, dict[
     assert run.makespan >= max(longest, _critical_path(given_program, costs)), (
         "what bounds a plan without interference bounds it still"
     )
+
+
+@given(_cases(bandwidth=True), st.integers(0, 40), st.integers(1, 3))
+def test_a_prepared_program_runs_with_other_durations_as_if_prepared_anew(
+    case: tuple[StreamProgram, dict[str, Cost]], sync: int, factor: int
+) -> None:
+    given_program, costs = case
+    simulator = Simulator(given_program, costs, HARSH)
+    assert simulator.makespan() == simulator.timeline().makespan == simulate(given_program, costs, HARSH).makespan
+    other = {name: replace(found, duration=found.duration * factor) for name, found in costs.items()}
+    durations = {name: found.duration for name, found in other.items()}
+    expected = simulate(given_program, other, replace(HARSH, sync=sync)).makespan
+    assert simulator.makespan(durations, sync=sync) == expected
+    assert simulator.makespan() == simulate(given_program, costs, HARSH).makespan, "a run leaves nothing behind"

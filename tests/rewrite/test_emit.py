@@ -11,8 +11,12 @@ from torch import Tensor, fx, nn
 
 from autostream import offline
 from autostream.errors import RewriteError
-from autostream.graph import Unit, capture, to_aten
-from autostream.program import EdgeKind, Severity, read_ascend_ir, read_fx, verify, written_back
+from autostream.graph import Unit
+from autostream.graph.capture import capture
+from autostream.graph.programs import to_aten
+from autostream.program import EdgeKind, Severity, read_ascend_ir, verify
+from autostream.program.fx import read_fx
+from autostream.program.writeback import written_back
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit
 from autostream.rewrite.sync import task_orders

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor, fx
 
 from autostream.errors import RewriteError
-from autostream.graph import OpGraph, Unit, capture
-from autostream.program import Severity, StreamProgram, read_fx, verify
+from autostream.graph import OpGraph, Unit
+from autostream.graph.capture import capture
+from autostream.program import Severity, StreamProgram, verify
+from autostream.program.fx import read_fx
 from autostream.rewrite.air import Air
 from autostream.rewrite.dialect import Landing
 from autostream.rewrite.emit import emit

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autostream.scheduling import critical_path, lower_bound
+from autostream.scheduling.greedy import Greedy
 from autostream.scheduling.problem import MAIN, Problem
 from tests.scheduling.problems import comm, cube, optimum, problem, problems, vector
 
@@ -54,6 +57,23 @@ def test_an_empty_problem() -> None:
 @given(problems(most=5, side=1, most_modes=2))
 def test_no_schedule_beats_the_bound(given: Problem) -> None:
     assert lower_bound(given) <= optimum(given)
+
+
+@settings(max_examples=60)
+@given(problems(most=5, side=1, most_modes=2), st.sampled_from([1100, 1300]), st.sampled_from([1000, 1200]))
+def test_no_schedule_beats_the_bound_where_kernels_interfere(given: Problem, kernels: int, comm_: int) -> None:
+    given = replace(given, cube_vector_slowdown=kernels, hbm_contention=1100, compute_comm_slowdown=comm_)
+    assert lower_bound(given) <= optimum(given)
+
+
+def test_what_runs_beside_a_row_of_kernels_slows_it_down() -> None:
+    given = problem([cube("a", 60), cube("b", 40), vector("c", 50)], ["a>b"])
+    assert lower_bound(given) == 100
+    slower = replace(given, cube_vector_slowdown=1100)
+    assert lower_bound(slower) == 100 + 5 == Greedy().solve(slower).makespan
+    # Where the row waits for a collective, the rest may run without delaying it.
+    paused = problem([cube("a", 60), comm("c", 50), cube("b", 40), vector("d", 50)], ["a>c>b"], sync=0)
+    assert lower_bound(replace(paused, cube_vector_slowdown=1100)) == 150
 
 
 @given(problems(most=10))

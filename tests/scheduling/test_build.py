@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
+from dataclasses import replace
 
 import networkx as nx
 import pytest
@@ -103,6 +104,14 @@ def test_collectives_go_to_hccl_and_host_operators_to_main() -> None:
 
 def test_collectives_may_be_let_onto_side_streams() -> None:
     assert _streams(_build(_graph("c1 m1", "c1-m1"), side_collectives=True)) == {}
+
+
+def test_a_collective_that_computes_as_well_stays_on_the_default_stream() -> None:
+    """A product with its all-reduce inside: it has a process group, and waits for its peers like any other."""
+    graph = _graph("c1 x2", "c1-x2")
+    fused = replace(graph, ops={name: replace(op, group="tp" if name == "x2" else None) for name, op in graph.ops.items()})
+    assert _streams(_build(fused)) == {"x2": MAIN}
+    assert _streams(_build(fused, side_collectives=True)) == {}
 
 
 def test_scopes_of_the_user_are_kept() -> None:

