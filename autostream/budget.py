@@ -122,7 +122,7 @@ def need_as_given(graph: OpGraph | None) -> Need:
     One stream for a graph that was not read. Hand-written events are not counted.
     """
     tasks = [op for op in graph or () if op.unit is not Unit.FREE]
-    streams = {op.stream or (HCCL if op.unit is Unit.COMM else DEFAULT) for op in tasks}
+    streams = {op.stream or (HCCL if op.on_comm_stream else DEFAULT) for op in tasks}
     return Need(streams=max(1, len(streams)), events=0)
 
 

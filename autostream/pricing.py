@@ -16,9 +16,10 @@ from autostream.program.limits import core_limit
 def price(op: Op, model: CostModel, options: Options) -> Cost:
     """Return the cost of an operator; unless the user says otherwise it holds every core of the kinds it uses.
 
-    One in a scope of the user's that limits its cores costs what it costs on those, if it is known to keep the limit.
+    With `options.core_limits`, one in a scope of the user's that limits its cores costs what it costs on those, if it is known to
+    keep the limit; without, no limit is relied on.
     """
-    own = core_limit(dict(op.scope))
+    own = core_limit(dict(op.scope)) if options.core_limits else None
     within = price_limited(op, model, *own) if own is not None else None
     if within is not None:
         return within

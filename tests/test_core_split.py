@@ -103,8 +103,9 @@ def test_operators_in_a_scope_of_the_user_keep_it() -> None:
     graph = op_graph({"a": Unit.CUBE, "b": Unit.CUBE})
     graph.ops["b"] = replace(graph.ops["b"], scope=(("_op_aicore_num", "4"), ("_op_vectorcore_num", "8")))  # type: ignore[index]
     assert _split(graph) is None
-    cost = price(graph.ops["b"], _model(), Options())
-    assert (cost.duration, cost.resources.aic) == (14_000, 4)
+    relied_on, ignored = (price(graph.ops["b"], _model(), Options(core_limits=limits)) for limits in (True, False))
+    assert (relied_on.duration, relied_on.resources.aic) == (14_000, 4)
+    assert (ignored.duration, ignored.resources.aic) == (10_000, 24)
 
 
 def test_a_plan_with_limits_must_be_judged_better_and_must_be_possible() -> None:

@@ -171,6 +171,7 @@ def _op(op: GeOp, target: str, unit: Unit, tensors: Mapping[Place, TensorSpec], 
         bytes_read=sum(spec.nbytes for spec in inputs) if task else 0,
         bytes_written=sum(spec.nbytes for spec in outputs) if task else 0,
         known=known,
+        in_kernel=task and is_collective(op.type) and op.type not in kinds().hccl,
     )
 
 

@@ -152,6 +152,7 @@ def _op(item: Facts, index: int, unit: Unit, access: Access, scopes: Scopes, sto
         group=_group(item),
         into_input=_is_into_input(item),
         group_size=group_size(item),
+        in_kernel=item.info is not None and item.info.in_kernel,
         known=item.info is not None or item.kind is Kind.SCALAR,
     )
 

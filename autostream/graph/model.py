@@ -100,10 +100,17 @@ class Op:
     group: str | None = None
     #: Ranks that take part in a collective, where the graph tells; else None.
     group_size: int | None = None
+    #: True for a collective that is a kernel of the AI cores (dispatch and combine of experts), not of the communication library.
+    in_kernel: bool = False
     #: True for a copy whose destination is a graph input itself, not a view of one.
     into_input: bool = False
     #: True if the operator table knows this target; an unknown one is estimated conservatively and reported.
     known: bool = True
+
+    @property
+    def on_comm_stream(self) -> bool:
+        """Whether the engine runs it on its stream for communication where the user gives no label."""
+        return self.unit is Unit.COMM and not self.in_kernel
 
     @property
     def stream(self) -> str | None:

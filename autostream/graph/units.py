@@ -26,6 +26,7 @@ class OpInfo:
     writes: tuple[str, ...] = ()
     aliases: bool = False
     order: tuple[str, ...] = ()
+    in_kernel: bool = False
     workspace: str = ""
 
 
@@ -81,6 +82,7 @@ def _entries() -> Iterator[tuple[str, OpInfo]]:
                     writes=tuple(entry.get("writes", ())),
                     aliases=entry.get("aliases", False),
                     order=tuple(entry.get("order", ())),
+                    in_kernel=entry.get("in_kernel", False),
                     workspace=entry.get("workspace", ""),
                 ),
             )

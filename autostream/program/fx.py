@@ -150,8 +150,8 @@ class _Reader:
         if target == _WAIT_TENSOR or op is None or op.unit is not Unit.FREE:
             if node.name in self._copies or (self._ge and _is_empty(node)):
                 return None
-            # GE has a stream of its own for collectives; in capture modes they are launched from the current one.
-            communicates = self._ge and op is not None and op.unit is Unit.COMM
+            # GE has a stream of its own for the library's collectives; in capture modes they are launched from the current one.
+            communicates = self._ge and op is not None and op.on_comm_stream
             return self._scopes.label or (HCCL if communicates else DEFAULT)
         if not self._ge or not self._converts(node, op) or target in kinds().fx_no_task:
             return None

@@ -39,8 +39,8 @@ def build_problem(graph: OpGraph, costs: Mapping[str, Cost], machine: Machine, o
     """Return the problem of placing the operators that emit tasks.
 
     - Operators without a task (views) disappear; what they connected stays ordered.
-    - Collectives are fixed to HCCL, or to MAIN if they compute as well (unless `options.side_collectives`), host operators to
-      MAIN, and operators inside a user's scope to the label of the scope, or to MAIN where it has none.
+    - Collectives are fixed to HCCL, or to MAIN if they are kernels of the AI cores (unless `options.side_collectives`), host
+      operators to MAIN, and operators inside a user's scope to the label of the scope, or to MAIN where it has none.
     - Operators ordered by mutated storage alone share a stream, so that the order needs no edge; so do chains that may fuse.
     - A precedence that others imply is left out, unless a value flows: the engine synchronises that edge all the same.
 
@@ -83,7 +83,7 @@ def _fixed_stream(op: Op, options: Options) -> str | None:
     if op.unit is Unit.COMM or op.group is not None:
         if options.side_collectives and not op.scope:
             return None
-        return HCCL if op.unit is Unit.COMM else MAIN  # what computes as well stays with the computing work
+        return HCCL if op.on_comm_stream else MAIN
     return MAIN if op.unit is Unit.HOST or op.scope else None
 
 

@@ -73,7 +73,7 @@ def test_any_plan_runs_as_the_simulator_says(plain: Problem, factors: tuple[int,
     assert check(given_problem, whole) == ()
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(problems(most=14, most_modes=2), st.tuples(_factor, _factor, _factor))
 def test_what_the_strategies_promise_is_what_runs(plain: Problem, factors: tuple[int, int, int]) -> None:
     given_problem = interfering(plain, *factors)
