@@ -108,8 +108,7 @@ def _process_hooks_kept() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet_import() -> Iterator[None]:
-    """Drop the one line that torch_npu prints at import for want of CANN, and in notebooks its warning about the task queue of a
-    device that is not there; pass on anything else.
+    """Drop what torch_npu says at import for want of CANN, and in notebooks of the task queue; pass on anything else.
 
     An ASCEND_HOME_PATH that names no folder is hidden meanwhile: torch_npu would refuse to be imported.
     """
