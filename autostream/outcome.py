@@ -23,7 +23,8 @@ class Outcome:
     """The verdict and everything it rests on; what the pipeline did not get to is None or empty.
 
     `graph_module` is the rewritten graph and set only if the plan was accepted; `program` is read back from the rewritten
-    graph even if the plan was then refused, `serial` from the given one. `ascend_ir` is the converted form of the graph, where
+    graph even if the plan was then refused, `serial` from the given one. `placed` tells why an operator is
+    on its stream, where the scheduler was not free. `ascend_ir` is the converted form of the graph, where
     it was asked for.
     """
 
@@ -37,6 +38,7 @@ class Outcome:
     serial: StreamProgram | None = None
     findings: tuple[Finding, ...] = ()
     memory: Memory | None = None
+    placed: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     graph_module: fx.GraphModule | None = None
     ascend_ir: Converted | None = None
@@ -56,6 +58,7 @@ class Outcome:
             serial=self.serial,
             machine=model.machine,
             schedule=self.schedule,
+            placed=self.placed,
             findings=self.findings,
             memory=self.memory,
             notes=self.notes,

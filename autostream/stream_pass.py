@@ -149,7 +149,7 @@ class StreamPass(CustomGraphPass):
 
 def _charge(outcome: Outcome) -> None:
     """Count what a graph takes that is compiled as it is; an accepted plan has been entered, and so has one met again."""
-    if outcome.verdict.code not in ("accepted", "already-scheduled"):
+    if outcome.verdict.code not in ("accepted", "already-scheduled", "ranks-disagree"):
         budget.process.charge(budget.need_as_given(outcome.graph))
 
 

@@ -18,6 +18,7 @@ from autostream.verdict import Verdict
 SIDE_STREAMS = (1, 2, 3, 4)
 #: Switches that are tried beside the options that were given, and how a report calls them.
 _SWITCHES = {
+    "core_limits": "core limits for kernels of one kind",
     "same_unit_overlap": "kernels of one kind at once",
     "side_collectives": "collectives on side streams",
 }

@@ -9,9 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from autostream import acceptance, hints
-from autostream.budget import Ledger
+from autostream.affordable import enter
+from autostream.budget import Ledger, Limits
 from autostream.chips import cost_model
 from autostream.cost.model import FREE, CostModel, Tier
+from autostream.decisions import (
+    gain_numbers,
+    memory_refusal_of,
+    saves_by_order,
+    side_streams_of,
+    verdict_of,
+    why_accepted,
+    why_already_scheduled,
+    why_nothing_overlaps,
+)
 from autostream.dumps.graph import DumpGraph, graph_of
 from autostream.dumps.matching import NodeMatch, NodePrices, match_nodes, refuse_foreign
 from autostream.dumps.plan import DumpPlan, Tiers, nodes_of
@@ -22,15 +33,6 @@ from autostream.graph.model import Unit
 from autostream.graph.routing import expected_load
 from autostream.options import Options
 from autostream.outcome import Outcome
-from autostream.pipeline import (
-    gain_numbers,
-    memory_refusal_of,
-    side_streams_of,
-    verdict_of,
-    why_accepted,
-    why_nothing_overlaps,
-    within_budget,
-)
 from autostream.pricing import price, unmeasured
 from autostream.profiles import Profile, read_profile
 from autostream.program import cross_edges, growth_findings, peak_memory, read_ascend_ir, returned_storages, simulate
@@ -40,6 +42,7 @@ from autostream.program.model import StreamProgram
 from autostream.proof import Prices, prove
 from autostream.report.wording import plural
 from autostream.scheduling import build_problem, lower_bound, strategy
+from autostream.scheduling.reasons import placed
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +90,7 @@ def schedule_dump(
             raise
         code = "unverified" if isinstance(error, VerificationError) else "error"
         outcome = Outcome(verdict=verdict_of(model, code, str(error)), graph=dump.graph)
-    outcome = within_budget(outcome, model, chosen, Ledger())
+    outcome = enter(outcome, Ledger(), Limits.of(model.machine, chosen))
     tiers = _tiers(dump, match, outcome)
     told = hints.tell(chosen.wanted, dump.graph, outcome.after, outcome.verdict)
     told += hints.tell_collectives(dump.graph, outcome.verdict)
@@ -133,9 +136,8 @@ def _read(path: str | Path) -> bytes:
 
 def _outcome(dump: DumpGraph, given: StreamProgram, model: CostModel, options: Options) -> tuple[Outcome, Planned | None]:
     graph, machine = dump.graph, model.machine
-    ours = [op.name for op in graph if op.stream is not None and op.stream.startswith(options.label_prefix)]
-    if ours:
-        reason = f"the dump already carries a schedule of autostream ({ours[0]!r} and {len(ours) - 1} more nodes)"
+    reason = why_already_scheduled(graph, options, "dump")
+    if reason is not None:
         return Outcome(verdict=verdict_of(model, "already-scheduled", reason), graph=graph), None
     if graph.refusals:
         code, _, reason = graph.refusals[0].partition(": ")
@@ -146,7 +148,7 @@ def _outcome(dump: DumpGraph, given: StreamProgram, model: CostModel, options: O
     before = simulate(given, costs, machine)
     schedule = strategy(options).solve(problem)
     known: dict[str, Any] = {"graph": graph, "costs": costs, "serial": given, "before": before, "schedule": schedule}
-    known["notes"] = load.notes
+    known |= {"notes": load.notes, "placed": placed(graph, problem)}
     numbers: dict[str, Any] = {
         "serial_ns": before.makespan,
         "scheduled_ns": before.makespan,
@@ -155,7 +157,7 @@ def _outcome(dump: DumpGraph, given: StreamProgram, model: CostModel, options: O
         "strategy": schedule.strategy,
     }
     labels = side_streams_of(graph, schedule)
-    if not labels:
+    if not labels and not saves_by_order(problem, schedule, before.makespan):
         reason = why_nothing_overlaps(problem, before.makespan, options)
         return Outcome(verdict=verdict_of(model, "nothing-to-overlap", reason, numbers), **known), None
     plan = planned(given, graph, schedule)

@@ -46,6 +46,7 @@ def build(
     serial: StreamProgram | None = None,
     machine: Machine | None = None,
     schedule: Schedule | None = None,
+    placed: Mapping[str, str] | None = None,
     findings: Iterable[Finding] = (),
     memory: Memory | None = None,
     notes: Iterable[str] = (),
@@ -62,7 +63,7 @@ def build(
     owner = _owners(graph, steps)
     ran = program if after is not None else serial
     chain = critical(ran, shown, costs, machine) if ran is not None and shown is not None and machine is not None else None
-    rows = _op_rows(graph, costs, steps, owner, before, after, chain)
+    rows = _op_rows(graph, costs, steps, owner, before, after, chain, placed or {})
     by_step = _rows_by_step(rows, owner, shown)
     tasks = [cost for op, cost in costs.items() if graph is None or op in graph.ops]
     told = (*graph.refusals, *graph.notes, *notes) if graph is not None else tuple(notes)
@@ -135,6 +136,7 @@ def _op_rows(
     before: Timeline | None,
     after: Timeline | None,
     chain: Critical | None,
+    placed: Mapping[str, str],
 ) -> dict[str, OpRow]:
     """Return the rows by name: operators that emit work in graph order, then the emitted steps that are no operator."""
     shown = after or before
@@ -159,6 +161,7 @@ def _op_rows(
             module_path=op.module_path,
             source_line=short_source(op.source_line),
             slack_ns=slack.get(op.name),
+            placed=placed.get(op.name, ""),
             **_times(op.name, now, earlier),
         )
     for name, slot in now.items():

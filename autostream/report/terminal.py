@@ -136,6 +136,9 @@ def _summary(document: Document) -> Iterable[Text]:
         if document.contention_ns:
             price.append(f"operators {duration(document.contention_ns)} longer in all from sharing the chip (simulated)")
         yield _entry("Price", ", ".join(price))
+    if verdict.gain_p90:
+        drawn = f"{change(verdict.gain_p10)} / {change(verdict.gain_p50)} / {change(verdict.gain_p90)}"
+        yield _entry("Drawn errors", f"p10 / p50 / p90 of the change over random errors of the cost model: {drawn}")
     shares = ", ".join(f"{percent(share)} {tier.value}" for tier, share in document.confidence.items())
     if any(document.confidence.values()):
         yield _entry("Confidence", f"of the predicted operator time: {shares}")

@@ -16,12 +16,12 @@ from autostream.scheduling.replay import Plan, replay
 
 _SEED = 0
 #: A step may be as bad as the plan was so many steps ago.
-_MEMORY = 25
+_MEMORY = 50
 #: After so many steps per task without progress the search goes on from so many random steps away from the best plan, or fewer.
-_PATIENCE = 3
+_PATIENCE = 5
 _KICKS = 6
 #: Most steps, per task and beyond that: a small instance needs no more.
-_STEPS, _LEAST = 40, 400
+_STEPS, _LEAST = 20, 600
 #: Longest stretch of a stream that changes streams as a whole, and of neighbours that a task overtakes.
 _STRETCH = 8
 _OVERTAKEN = 4
@@ -185,23 +185,40 @@ class _Climb:
         return stream, self.order, self.plan.mode
 
     def _other_stream(self) -> _Step | None:
-        """A task, or a stretch of its stream that begins with it, goes to another stream."""
+        """A task, or a stretch of its stream or a chain that begins with it, goes to another stream."""
         task = self._task()
         if not self.free[task]:
             return None
         here = self.plan.stream[task]
         others = [stream for stream in self.instance.allowed[self.instance.unit[task]] if stream != here]
         there = others[self.dice.randrange(len(others))]
-        length = self.dice.randint(1, _STRETCH) if self.dice.randrange(2) else 1
+        kind, length = self.dice.randrange(3), self.dice.randint(2, _STRETCH)
+        moving = [task] if kind == 0 else self._stretch(task, length) if kind == 1 else self._chain(task, length)
         stream = list(self.plan.stream)
-        for other in self.order[self.place[task] :]:
-            if self.plan.stream[other] == here and self.free[other]:
-                for member in self.instance.members[self.instance.unit[other]]:
-                    stream[member] = there
-                length -= 1
-                if not length:
-                    break
+        for other in moving:
+            for member in self.instance.members[self.instance.unit[other]]:
+                stream[member] = there
         return stream, self.order, self.plan.mode
+
+    def _stretch(self, task: int, length: int) -> list[int]:
+        """A task and what follows it on its stream."""
+        stream, found = self.plan.stream, [task]
+        for other in self.order[self.place[task] + 1 :]:
+            if stream[other] == stream[task] and self.free[other]:
+                found.append(other)
+                if len(found) == length:
+                    break
+        return found
+
+    def _chain(self, task: int, length: int) -> list[int]:
+        """A task and, one after another, successors on its stream."""
+        stream, found = self.plan.stream, [task]
+        while len(found) < length:
+            after = [one for one in self.instance.after[found[-1]] if stream[one] == stream[task] and self.free[one]]
+            if not after:
+                break
+            found.append(min(after, key=lambda one: self.place[one]))
+        return found
 
     def _overtaking(self) -> _Step | None:
         """A task goes before some of those in front of it on its stream, or behind some that follow, as precedences allow."""

@@ -30,8 +30,8 @@ from autostream.scheduling.windows import improve_in_windows
 #: What one unit of the budget buys, so that it comes to about a second on one core: tasks placed and tasks run by the searches,
 #: and deterministic time of each worker for windows, timing, colouring and tidying (CP-SAT's own clock runs several times slower
 #: than a real one on scheduling models).
-_PLACED_TASKS = 6_000
-_RUN_TASKS = 60_000
+_PLACED_TASKS = 4_000
+_RUN_TASKS = 100_000
 _UNCROSSING = 10_000
 _WINDOWS = 0.05
 _TIMING = 0.2

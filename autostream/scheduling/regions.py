@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from autostream.errors import InputError
 from autostream.scheduling.bounds import bound, whole_bound
+from autostream.scheduling.climb import climb_in_windows
 from autostream.scheduling.cpsat import Solution, solve
 from autostream.scheduling.describe import described
 from autostream.scheduling.division import Division, Segment, divide
@@ -22,6 +23,9 @@ from autostream.scheduling.problem import Problem, Schedule
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.rules import ruled
 from autostream.scheduling.serial import fastest
+
+#: What one unit of the budget buys for the search that follows when what was set aside has been placed: tasks that are run.
+_RUN_TASKS = 40_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +45,8 @@ class Divided:
         plan = _assembled(instance, division, solutions)
         if len(solutions) > 1 or division.aside:
             plan = min(plan, greedy(instance), *ruled(instance), key=lambda candidate: candidate.rank)
+        if division.aside:
+            plan = climb_in_windows(instance, plan, lower.time, round(self.budget * _RUN_TASKS))
         plan = plan.renamed(instance)
         proven = sum(
             solution.proven - segment.overlap(instance) for solution, segment in zip(solutions, division.segments, strict=True)

@@ -76,6 +76,7 @@ def _numbers(document: Document) -> Iterable[tuple[str, str]]:
         yield duration(verdict.scheduled_ns), "on streams, simulated"
         yield change(verdict.gain), "change of the time"
         yield f"{change(verdict.gain_low)} to {change(verdict.gain_high)}", "within the model's error"
+        yield change(verdict.gain_p10), "at least, in nine of ten draws of its errors"
     if verdict.lower_bound_ns:
         yield duration(verdict.lower_bound_ns), "no schedule can beat"
         yield percent(max(0.0, _makespan(document) / verdict.lower_bound_ns - 1)), "above that bound"

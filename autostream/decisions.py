@@ -1,0 +1,75 @@
+"""How a plan's fate is put: the verdict with its numbers, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from autostream import acceptance
+from autostream.cost.model import CostModel
+from autostream.graph.model import OpGraph
+from autostream.options import Options
+from autostream.program import Memory, StreamProgram, peak_memory, returned_storages
+from autostream.scheduling import Problem, Schedule, critical_path, lower_bound
+from autostream.scheduling.problem import HCCL, MAIN
+from autostream.verdict import Verdict
+
+
+def verdict_of(model: CostModel, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:
+    """Return the verdict of this code; accepted only if the code says so."""
+    return Verdict(accepted=code == "accepted", code=code, reason=reason, chip=model.machine.name, **(numbers or {}))
+
+
+def gain_numbers(gain: acceptance.Gain) -> dict[str, float]:
+    """Return what a verdict tells of a gain, in the names of its fields."""
+    names = ("low", "high", "p10", "p50", "p90")
+    return {f"gain_{name}": getattr(gain, name) for name in names}
+
+
+def why_accepted(gain: acceptance.Gain) -> str:
+    """Return the reason of an accepted plan."""
+    return f"simulated gain {gain.nominal:.1%}, at least {gain.low:.1%} within the cost model's error"
+
+
+def why_nothing_overlaps(problem: Problem, serial: int, options: Options) -> str:
+    """Return why a schedule opens no side stream; `serial` is the time of the graph as given, ns."""
+    if options.strategy == "serial" or not options.side_streams:
+        return f"the options open no side stream (strategy={options.strategy!r}, side_streams={options.side_streams})"
+    duration = {task.name: min(mode.duration for mode in task.modes) for task in problem.tasks}
+    if sum(duration[name] for name in critical_path(problem)) >= serial:
+        return "every operator waits for the one before it, so no two can run at once"
+    if lower_bound(problem) >= serial:
+        return "its branches need the same cores, and kernels of one kind are not credited with running at once"
+    return f"what could run at once is worth less than the waits between streams, {problem.sync} ns each"
+
+
+def why_already_scheduled(graph: OpGraph, options: Options, what: str) -> str | None:
+    """Return the reason if a graph carries a schedule of ours, else None; `what` the graph is, for people."""
+    ours = [op.name for op in graph if op.stream is not None and op.stream.startswith(options.label_prefix)]
+    if not ours:
+        return None
+    return f"the {what} already carries a schedule of autostream ({ours[0]!r} and {len(ours) - 1} more operators)"
+
+
+def memory_refusal_of(memory: Memory, serial: StreamProgram, graph: OpGraph, options: Options) -> tuple[str, str] | None:
+    """Return (code, reason) if a plan takes more memory beyond the program as given than the user allows, else None."""
+    if options.max_extra_bytes is None:
+        return None
+    as_given = peak_memory(serial, graph.storages, returned=returned_storages(graph))
+    return acceptance.memory_refusal(memory.peak - as_given.peak, options.max_extra_bytes)
+
+
+def saves_by_order(problem: Problem, schedule: Schedule, serial: int) -> bool:
+    """True if a schedule is shorter than the `serial` time (ns) because it runs a stream in another order than the program.
+
+    That is how computation gets between a collective, which has the engine's own stream, and what waits for it.
+    """
+    position = {task.name: number for number, task in enumerate(problem.tasks)}
+    lanes = ([position[p.task] for p in lane] for lane in schedule.streams().values())
+    return schedule.makespan < serial and any(lane != sorted(lane) for lane in lanes)
+
+
+def side_streams_of(graph: OpGraph, schedule: Schedule) -> frozenset[str]:
+    """Return the labels the schedule opens beside the default streams and the user's own."""
+    own = {op.stream for op in graph}
+    return frozenset(p.stream for p in schedule.placements) - {MAIN, HCCL} - own
