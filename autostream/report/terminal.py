@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.console import Console
@@ -17,6 +18,9 @@ from autostream.report.wording import change, duration, operator, percent, plura
 WIDE = 110
 #: Rows a terminal shows of a longer list; the report file has them all.
 ROWS = 8
+
+#: Reasons that a terminal shows of the regions without overlap.
+_REFUSED = 3
 
 _TIMELINE = {
     "scheduled": "Streams of the scheduled graph (simulated)",
@@ -124,6 +128,10 @@ def _summary(document: Document) -> Iterable[Text]:
         yield _entry("Why not faster", f"the critical path is {told}")
     if document.regions:
         yield _entry("Regions", _regions(document))
+        refused = Counter(row.reason for row in document.regions if not row.cross_edges and row.reason)
+        if refused:
+            told = "; ".join(f"{plural(count, 'region')}: {reason}" for reason, count in refused.most_common(_REFUSED))
+            yield _entry("Not overlapped", told)
     if document.overlap.total_ns:
         units = sorted(document.overlap.units.items(), key=lambda item: (-item[1], item[0]))
         pairs = ", ".join(f"{pair} {duration(spent)}" for pair, spent in units)

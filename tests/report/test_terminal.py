@@ -127,6 +127,9 @@ def test_what_if_and_regions_are_shown_where_there_are_any() -> None:
     document = samples.document().model_copy(update={"what_if": (row,), "regions": (region,)})
     text = words(shown(document))
     assert "1 side stream" in text and "-2.5 %" in text and "no-gain" in text
-    assert "1 region, 1 with overlap, 1 solved to optimality" in text
+    assert "1 region, 1 with overlap, 1 solved to optimality" in text and "Not overlapped" not in text
+    alone = region.model_copy(update={"cross_edges": 0, "reason": "a chain"})
+    told = words(shown(samples.document().model_copy(update={"regions": (region, alone, alone)})))
+    assert "3 regions, 1 with overlap" in told and "Not overlapped: 2 regions: a chain" in told
     page_text = page(document)
     assert "What if (simulated)" in page_text and "declined (no-gain)" in page_text and "<h2>Regions</h2>" in page_text
