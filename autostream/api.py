@@ -236,8 +236,10 @@ def compile(  # the name users know from torch
     the device at hand and each graph still gets its verdict, see `autostream.reports`.
 
     Raises:
-        InputError: unknown chip or option, `backend` among the keyword arguments, or a `mode` other than max-autotune.
+        InputError: no model, unknown chip or option, `backend` among the keyword arguments, or a `mode` other than max-autotune.
     """
+    if not callable(model):
+        raise InputError(f"model is of type {type(model).__name__}; allowed: an nn.Module or a function")
     _check_mode(torch_compile_kwargs.pop("mode", None))
     if "backend" in torch_compile_kwargs:
         raise InputError(

@@ -144,7 +144,7 @@ def _told(path: Path, tree: Any, error: Any) -> str:
 
 
 def judge(findings: Iterable[Finding], entries: Sequence[Suppression], *, today: date | None = None) -> Judged:
-    """Take out the findings that entries mean, and warn of entries that mean none or have expired.
+    """Take out the findings that entries mean, and warn of entries that mean none, have expired or tell no reason.
 
     Args:
         findings: all of them.
@@ -170,6 +170,9 @@ def judge(findings: Iterable[Finding], entries: Sequence[Suppression], *, today:
         elif _expired(entry, now):
             remedy = "mend what it means, or set a new day"
             notices.append(_notice("expired-suppression", position, entry, f"expired on {entry.expires}", remedy))
+        elif entry.reason == _TODO:
+            remedy = "say why it is accepted, or mend what it means and drop it"
+            notices.append(_notice("unexplained-suppression", position, entry, "tells no reason", remedy))
     return Judged(findings=(*counted, *notices), suppressed=tuple(suppressed))
 
 
@@ -180,12 +183,13 @@ def _expired(entry: Suppression, now: date) -> bool:
 def _notice(kind: str, position: int, entry: Suppression, fault: str, remedy: str) -> Finding:
     names = ", ".join((*entry.steps, *(f"stream {stream}" for stream in entry.streams)))
     what = f"{entry.kind} ({names})" if names else entry.kind
+    reason = "" if entry.reason == _TODO else f"; its reason was: {entry.reason}"
     return Finding(
         kind=kind,
         severity=Severity.WARNING,
         steps=(),
         streams=(),
-        explanation=f"suppression {position + 1}, {what}, {fault}; its reason was: {entry.reason}",
+        explanation=f"suppression {position + 1}, {what}, {fault}" + reason,
         remedy=remedy,
     )
 

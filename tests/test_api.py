@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import autostream
-from autostream import api, offline, pipeline
+from autostream import api, offline, trial
 from autostream.errors import CaptureError, InputError, OfflineError
 from autostream.graph.programs import to_aten
 from autostream.program import Severity
@@ -167,6 +167,7 @@ def test_a_compiled_model_trains() -> None:
     ("call", "error", "message"),
     [
         (lambda: autostream.schedule(3), InputError, "int"),
+        (lambda: autostream.compile(3), InputError, "int"),  # type: ignore[arg-type]
         (lambda: autostream.schedule(nn.Linear(2, 2)), InputError, "inputs"),
         (lambda: autostream.schedule("missing.pt2"), InputError, r"missing\.pt2"),
         (lambda: autostream.schedule(*models.chain(), chip="911"), InputError, "911"),
@@ -259,7 +260,7 @@ def test_an_unexpected_failure_is_a_verdict_unless_strict(monkeypatch: pytest.Mo
     def broken(*_args: object, **_kwargs: object) -> object:
         raise KeyError("defect")
 
-    monkeypatch.setattr(pipeline, "emit", broken)
+    monkeypatch.setattr(trial, "emit", broken)
     verdict = autostream.schedule(*models.mixture(8)).verdict
     assert verdict.code == "error" and "KeyError" in verdict.reason
     with pytest.raises(KeyError):

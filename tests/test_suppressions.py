@@ -106,6 +106,12 @@ def test_malformed_files_are_named_with_line_and_key(tmp_path: Path, text: str, 
         load_suppressions(entries(tmp_path, text))
 
 
+def test_an_entry_that_still_has_no_reason_is_told(tmp_path: Path) -> None:
+    (notice,) = judge([finding()], load_suppressions(entries(tmp_path, as_yaml([finding()]))), today=TODAY).findings
+    assert notice.severity is Severity.WARNING
+    assert notice.explanation.startswith("suppression 1, race (") and notice.explanation.endswith("), tells no reason")
+
+
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"cannot read the suppressions .*gone\.yaml.*No such file"):
         load_suppressions(tmp_path / "gone.yaml")
@@ -122,7 +128,8 @@ def test_what_is_written_accepts_exactly_what_was_found(tmp_path: Path) -> None:
     written = load_suppressions(entries(tmp_path, as_yaml(found)))
     assert [entry.reason for entry in written] == ["TODO"] * 3
     judged = judge(found, written, today=TODAY)
-    assert judged.findings == () and len(judged.suppressed) == 4
+    assert len(judged.suppressed) == 4
+    assert [notice.kind for notice in judged.findings] == ["unexplained-suppression"] * 3
     other = finding(steps=("aXb", "c!"), streams=("stream 'x'",))
     assert other in judge([other], written, today=TODAY).findings
     assert load_suppressions(entries(tmp_path, as_yaml([]))) == ()

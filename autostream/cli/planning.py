@@ -95,6 +95,8 @@ def schedule(
     if (target is None) == (ge_graph is None):
         wrong = "Missing argument 'TARGET'" if target is None else "TARGET and --ge-graph are both given"
         raise InputError(f"{wrong}: give either TARGET, a program, or --ge-graph DUMP, the dump of a compiled graph")
+    if ge_graph is not None and what_if:
+        raise InputError("--what-if goes with TARGET, a program; a dump is planned once: try other options with --option")
     options = parse_options(option)
     with session.working(f"Scheduling {target or ge_graph}"):
         if ge_graph is not None:

@@ -125,7 +125,7 @@ def explain(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Explain one operator: why it is where it is, what it waits for, its slack, what runs beside it."""
+    """Explain one operator: why it is where it is, what it waits for, its slack, what would change that."""
     session = begin(context, verbose)
     document = read(report)
     from autostream.report.explain import explain as explained

@@ -218,11 +218,8 @@ def _tiers(dump: DumpGraph, match: NodeMatch, outcome: Outcome) -> Tiers:
 
 
 def _notes(dump: DumpGraph, match: NodeMatch, tiers: Tiers, profile: Profile | None) -> Iterator[str]:
-    yield (
-        f"planned from a dump: {tiers.total} nodes with a task, priced from kernels of the same name: {len(tiers.by_name)}, from "
-        f"collectives in order: {len(tiers.by_order)}, from the same type and shapes: {len(tiers.by_shape)}, scaled: "
-        f"{len(tiers.scaled)}, analytic: {len(tiers.analytic)}, unknown: {len(tiers.unknown)}"
-    )
+    if tiers.total:
+        yield _planned_from(tiers)
     if not dump.graph.outputs:
         yield "the dump has no NetOutput, so it does not tell what the graph returns: is it complete?"
     if tiers.unknown:
@@ -243,7 +240,16 @@ def _notes(dump: DumpGraph, match: NodeMatch, tiers: Tiers, profile: Profile | N
             yield f"kernels that belong to no node: {group.kernels} x {group.type}, {group.share:.1%} of the time: {group.reason}"
         if match.matched_share < _TOO_FEW:
             yield "most of the profile's time belongs to no node: is it a profile of this graph?"
-    yield (
-        "the plan holds where GE keeps the order of each stream (topology_sorting_strategy StableRDFS); a dump does not tell "
-        "which results GE writes straight into the memory of inputs"
+    if tiers.total:
+        yield (
+            "the plan holds where GE keeps the order of each stream (topology_sorting_strategy StableRDFS); a dump does not tell "
+            "which results GE writes straight into the memory of inputs"
+        )
+
+
+def _planned_from(tiers: Tiers) -> str:
+    return (
+        f"planned from a dump: {tiers.total} nodes with a task, priced from kernels of the same name: {len(tiers.by_name)}, from "
+        f"collectives in order: {len(tiers.by_order)}, from the same type and shapes: {len(tiers.by_shape)}, scaled: "
+        f"{len(tiers.scaled)}, analytic: {len(tiers.analytic)}, unknown: {len(tiers.unknown)}"
     )

@@ -115,7 +115,7 @@ class Finding:
     #: ``sync-not-lowered``, ``event-never-recorded``, ``event-recorded-later``, ``event-recorded-twice``,
     #: ``event-awaited-twice``, ``stream-as-event``, ``guard-on-own-stream``, ``guard-on-copy``, ``guard-without-use``,
     #: ``nested-scope``, ``over-synchronised``, ``redundant-wait``, ``unneeded-wait``, ``hidden-wait``, ``cores-unknown``,
-    #: ``stale-suppression``, ``expired-suppression``.
+    #: ``stale-suppression``, ``expired-suppression``, ``unexplained-suppression``.
     kind: str
     severity: Severity
     steps: tuple[str, ...]

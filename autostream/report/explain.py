@@ -1,4 +1,4 @@
-"""Explain one operator of a report: where it runs and why, what it waits for, its slack, what runs beside it."""
+"""Explain one operator of a report: where it runs and why, what it waits for, its slack, and what would change that."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from autostream.errors import InputError, nearest
 from autostream.report import causes
-from autostream.report.occupancy import Run, shown
+from autostream.report.levers import beside, levers
 from autostream.report.schema import Document, OpRow, Part
 from autostream.report.wording import duration, operator, plural
 
@@ -54,6 +54,7 @@ def explain(document: Document, name: str) -> Explanation:
     facts += _waits(document, row)
     facts += _beside(document, row)
     facts += _slack(document, row)
+    facts += levers(document, row)
     facts += [("cost", _cost(row)), ("from", ", ".join(part for part in (row.module_path, row.source_line) if part) or "unknown")]
     return Explanation(name=row.name, target=row.target, facts=tuple(facts))
 
@@ -100,30 +101,21 @@ def _waits(document: Document, row: OpRow) -> list[tuple[str, str]]:
 
 
 def _beside(document: Document, row: OpRow) -> list[tuple[str, str]]:
-    runs = {run.row.name: run for run in shown(document)}
-    own = runs.get(row.name)
-    if own is None:
+    if row.start_ns is None:
         return []
-    together = [(_together(own, run), run) for run in runs.values() if run.stream != own.stream and _together(own, run) > 0]
-    together.sort(key=lambda pair: (-pair[0], pair[1].row.name))
+    together = beside(document, row)
     if not together:
         return [("beside", "nothing runs at the same time")]
-    told = ", ".join(f"{run.row.name!r} ({operator(run.row.target)}) {duration(ns)}" for ns, run in together[:BESIDE])
+    told = ", ".join(f"{run.row.name!r} ({operator(run.row.target)}) {duration(ns)}" for run, ns in together[:BESIDE])
     more = f", and {plural(len(together) - BESIDE, 'other')}" if len(together) > BESIDE else ""
     return [("beside", told + more)]
-
-
-def _together(one: Run, two: Run) -> int:
-    return min(one.end, two.end) - max(one.start, two.start)
 
 
 def _slack(document: Document, row: OpRow) -> list[tuple[str, str]]:
     if row.slack_ns is None:
         return []
     if row.slack_ns:
-        return [
-            ("slack", f"could end {duration(row.slack_ns)} later without making the whole longer: a faster one gains nothing")
-        ]
+        return [("slack", f"could end {duration(row.slack_ns)} later without making the whole longer")]
     length = document.verdict.scheduled_ns if document.shows != "unscheduled" else document.verdict.serial_ns
     share = (
         f", {(row.end_ns - row.start_ns) / length:.1%} of the whole" if length and row.start_ns is not None and row.end_ns else ""

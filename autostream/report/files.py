@@ -23,7 +23,8 @@ def save(
 ) -> tuple[Path, ...]:
     """Write the report in every form, the FX code before and after and (where given) the Ascend IR; return the paths.
 
-    The folder is made if it is not there; each file appears complete or not at all.
+    The folder is made if it is not there; each file appears complete or not at all. The Ascend IR of an earlier run, which the
+    report that is replaced belonged to, goes with it where there is none now.
 
     Raises:
         InputError: the folder or a file in it cannot be written.
@@ -31,6 +32,8 @@ def save(
     texts = {GRAPH_BEFORE: graph_before, GRAPH_AFTER: graph_after}
     if ascend_ir is not None:
         texts[ASCEND_IR] = ascend_ir
+    elif (Path(folder) / REPORT).is_file():
+        _remove(Path(folder) / ASCEND_IR)
     return (*save_forms(document, folder), *(write(Path(folder) / name, text) for name, text in texts.items()))
 
 
@@ -64,9 +67,18 @@ def write_bytes(path: Path, data: bytes) -> Path:
         if path.is_dir():
             raise IsADirectoryError(f"{path} is a folder")
         _replace(path, data)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise InputError(f"cannot write {path}: a file stands where its folder {path.parent} should be") from error
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror or error}") from error
     return path
+
+
+def _remove(path: Path) -> None:
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot remove {path}: {error.strerror or error}") from error
 
 
 def _replace(path: Path, data: bytes) -> None:

@@ -16,7 +16,7 @@ from autostream.scheduling.replay import Plan, replay
 
 _SEED = 0
 #: A step may be as bad as the plan was so many steps ago.
-_MEMORY = 10
+_MEMORY = 50
 #: After so many steps per task without progress the search goes on from so many random steps away from the best plan, or fewer.
 _PATIENCE = 5
 _KICKS = 6

@@ -35,7 +35,7 @@ from rich.console import Console
 from rich.table import Table
 from torch import fx
 
-from autostream import acceptance, pipeline
+from autostream import acceptance, pipeline, trial
 from autostream.chips import cost_model
 from autostream.graph.programs import to_aten
 from autostream.options import Options
@@ -46,18 +46,18 @@ from tests.models.configs import language_model
 
 _Value = TypeVar("_Value")
 _CHIP = "910B2"
-#: What is counted as which stage: the functions that `autostream.pipeline` calls.
+#: What is counted as which stage: the functions that `autostream.pipeline` and `autostream.trial` call.
 _STAGES: dict[str, tuple[tuple[Any, str], ...]] = {
-    "capture": ((pipeline, "capture"),),
-    "costs": ((pipeline, "expected_load"), (pipeline, "price"), (pipeline, "price_added"), (pipeline, "unmeasured")),
+    "capture": ((pipeline, "capture"), (trial, "capture")),
+    "costs": ((pipeline, "expected_load"), (pipeline, "price"), (trial, "price_added"), (trial, "unmeasured")),
     "build": ((pipeline, "build_problem"),),
-    "solve": ((type(strategy(Options())), "solve"), (pipeline, "lower_bound")),
-    "emit": ((pipeline, "emit"),),
-    "read back": ((pipeline, "read_fx"),),
-    "verify": ((pipeline, "prove"),),
-    "simulate": ((pipeline, "simulate"), (acceptance, "gain")),
-    "memory": ((pipeline, "peak_memory"),),
-    "IR proof": ((pipeline, "prove_ascend_ir"),),
+    "solve": ((type(strategy(Options())), "solve"), (trial, "lower_bound")),
+    "emit": ((trial, "emit"),),
+    "read back": ((pipeline, "read_fx"), (trial, "read_fx")),
+    "verify": ((trial, "prove"),),
+    "simulate": ((pipeline, "simulate"), (trial, "simulate"), (acceptance, "gain")),
+    "memory": ((trial, "peak_memory"),),
+    "IR proof": ((trial, "prove_ascend_ir"),),
 }
 _CONVERSION = "conversion"
 

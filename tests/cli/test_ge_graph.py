@@ -56,6 +56,7 @@ def test_json_is_the_report(dump: Path, capfd: pytest.CaptureFixture[str]) -> No
         (["--ge-graph", "graph.txt", "--profile", "missing.csv"], "missing.csv"),
         (["--ge-graph", "graph.txt", "--option", "side_streams=99"], "side_streams"),
         (["--ge-graph", "graph.txt", "--out", "graph.txt"], "cannot write"),
+        (["--ge-graph", "graph.txt", "--what-if"], "--what-if goes with TARGET"),
     ],
 )
 def test_wrong_arguments(

@@ -132,7 +132,9 @@ def test_the_rewritten_dump_is_the_plan(demo: Demo, form: str, planned: DumpPlan
     after = {op.name: replace(op, label=None, controls=()) for op in load_ops(path)}
     assert after == before
     # A schedule on top of a schedule is refused.
-    assert schedule_dump(path, chip="910B2").verdict.code == "already-scheduled"
+    plan = schedule_dump(path, chip="910B2")
+    assert plan.verdict.code == "already-scheduled"
+    assert not [note for note in plan.report.notes if "planned from a dump" in note or "the plan holds" in note]
 
 
 def test_saved_files(planned: DumpPlan, tmp_path: Path) -> None:

@@ -267,7 +267,8 @@ def test_a01_the_whole_shape_shared_expert_with_its_reduction_beside_a_dispatch(
 def test_nothing_here_is_concurrent_by_accident() -> None:
     """The near miss: what is not a collective does run beside one."""
     module = _beside(*_PAIRS["a04"])
-    outcome = planned(module, priced(**_gangs(16, 16)), min_gain=0.0)
+    # A product longer than what may run before and after the two.
+    outcome = planned(module, priced(aten__mm=400.0, **_gangs(16, 16)), min_gain=0.0)
     assert outcome.after is not None
     busy = [slot for slot in outcome.after.slots if slot.step.startswith(("mm", "tanh"))]
     talks = [slot for slot in outcome.after.slots if "all_gather" in slot.step or "dispatch" in slot.step]

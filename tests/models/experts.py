@@ -76,5 +76,5 @@ class Bf16Moe(NpuMoeLayer):
         results: Tensor = torch.ops.npu.npu_grouped_matmul([torch.ops.npu.npu_swiglu(inner)], [self.down], **grouping)[0]
         return results
 
-    def _shared(self, normed: Tensor) -> Tensor:
+    def shared_expert(self, normed: Tensor) -> Tensor:
         return torch.mm(torch.ops.npu.npu_swiglu(torch.mm(normed, self.shared_gate_up)), self.shared_down)

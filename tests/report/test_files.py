@@ -33,6 +33,25 @@ def test_without_ascend_ir_there_is_no_file_for_it(tmp_path: Path) -> None:
     assert "ascend_ir.pbtxt" not in [path.name for path in paths]
 
 
+def test_the_ascend_ir_of_an_earlier_run_does_not_stay_beside_another_report(tmp_path: Path) -> None:
+    save(samples.document(), tmp_path, graph_before="", graph_after="", ascend_ir="op {}\n")
+    save(samples.document(), tmp_path, graph_before="", graph_after="")
+    assert not (tmp_path / "ascend_ir.pbtxt").exists()
+
+
+def test_a_file_of_that_name_in_a_folder_without_a_report_stays(tmp_path: Path) -> None:
+    (tmp_path / "ascend_ir.pbtxt").write_text("mine")
+    save(samples.document(), tmp_path, graph_before="", graph_after="")
+    assert (tmp_path / "ascend_ir.pbtxt").read_text() == "mine"
+
+
+def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "out").write_text("mine")
+    with pytest.raises(InputError, match=r"out/report\.json: a file stands where its folder .*out should be"):
+        save(samples.document(), tmp_path / "out", graph_before="", graph_after="")
+    assert (tmp_path / "out").read_text() == "mine"
+
+
 def test_overwrites_an_earlier_run(tmp_path: Path) -> None:
     save(samples.document(), tmp_path, graph_before="old", graph_after="")
     save(samples.document(), tmp_path, graph_before="new", graph_after="")

@@ -13,6 +13,7 @@ from autostream.cost.model import Machine
 from autostream.report.document import Document
 from autostream.report.html import page
 from autostream.report.html.data import layer_of
+from autostream.report.schema import RegionRow, WhatIfRow
 from tests.report import samples
 
 MACHINE = Machine(name="910B2", aic=24, aiv=48, sync=500, sync_error=1.0)
@@ -114,6 +115,22 @@ def test_elements_are_there(opened: Any) -> None:
     assert errors(opened) == []
 
 
+def test_what_if_and_regions_have_sections_that_the_head_leads_to(document: Document, browser: Any, tmp_path: Path) -> None:
+    variant = WhatIfRow(
+        label="4 side streams", changed={"side_streams": 4}, accepted=False, code="no-gain", serial_ns=400_000,
+        scheduled_ns=399_000, gain=0.0025, gain_low=-0.1, side_streams=4, cross_edges=3,
+    )  # fmt: skip
+    region = RegionRow(
+        number=0, name="mm to add", ops=5, serial_ns=400_000, scheduled_ns=220_000, lower_bound_ns=210_000, status="optimal",
+        side_streams=1, cross_edges=1, reason="no schedule is shorter",
+    )  # fmt: skip
+    opened = open_page(browser, document.model_copy(update={"what_if": (variant,), "regions": (region,)}), tmp_path)
+    links = {link.text: link.get_attribute("href").partition("#")[2] for link in opened.find_elements("css selector", "nav a")}
+    assert "declined (no-gain)" in opened.find_element("id", links["What if"]).text
+    assert "no schedule is shorter" in opened.find_element("id", links["Regions"]).text
+    assert errors(opened) == []
+
+
 def test_sorting(opened: Any) -> None:
     assert cells(opened, 0) == ["mm", "mul", "exp", "mm_1", "add"]  # by start
     heads = opened.find_elements("css selector", "#table th")
@@ -157,6 +174,7 @@ def test_hover_tells_about_an_operator_and_a_click_finds_it_in_the_table(opened:
     ).perform()
     tip = opened.find_element("id", "tip")
     assert tip.is_displayed() and "aten.mm" in tip.text and "24 AIC" in tip.text
+    assert "slack" not in tip.text  # that of the plan, not of the graph as given
     ActionChains(opened).click().perform()
     assert opened.find_element("css selector", "tr.chosen td").text.startswith("mm")
     assert errors(opened) == []

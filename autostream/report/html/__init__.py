@@ -16,6 +16,8 @@ from autostream.report.wording import change, duration, operator, percent
 
 HTML = "report.html"
 _HEAVIEST = 10
+#: A section that is one table: its anchor, its title, the heads of the columns (`_head`), the rows.
+Section = tuple[str, str, list[dict[str, Any]], list[list[str]]]
 
 
 def page(document: Document) -> str:
@@ -145,7 +147,7 @@ def _head(*titles: str) -> list[dict[str, Any]]:
     return [{"text": title.removeprefix("#"), "num": title.startswith("#")} for title in titles]
 
 
-def _regions(document: Document) -> tuple[str, list[dict[str, Any]], list[list[str]]] | None:
+def _regions(document: Document) -> Section | None:
     if not document.regions:
         return None
     head = _head("Region", "Operators", "#Count", "#In order", "#Scheduled", "#Bound", "#Waits", "Solved", "Why")
@@ -163,10 +165,10 @@ def _regions(document: Document) -> tuple[str, list[dict[str, Any]], list[list[s
         ]
         for row in document.regions
     ]
-    return "Regions", head, rows
+    return "regions", "Regions", head, rows
 
 
-def _what_if(document: Document) -> tuple[str, list[dict[str, Any]], list[list[str]]] | None:
+def _what_if(document: Document) -> Section | None:
     if not document.what_if:
         return None
     head = _head("What if", "#Before", "#On streams", "#Change", "#At worst", "#Streams", "#Waits", "Decision")
@@ -183,7 +185,7 @@ def _what_if(document: Document) -> tuple[str, list[dict[str, Any]], list[list[s
         ]
         for row in document.what_if
     ]
-    return "What if (simulated)", head, rows
+    return "what-if", "What if (simulated)", head, rows
 
 
 def _price(document: Document) -> Iterable[tuple[str, str]]:

@@ -14,7 +14,7 @@ from autostream.report.wording import operator
 
 _UNITS = [unit.value for unit in (Unit.CUBE, Unit.VECTOR, Unit.MIXED, Unit.COMM, Unit.HOST, Unit.FREE)] + [OTHER]
 _COLOURS = {"AIC": "cube", "AIV": "vector", "HBM": "hbm", "Communication": "comm"}
-#: Parts of a module's path that name a layer: up to its first number.
+#: The layer of operators that no module is known of; the page offers it to nobody.
 _NO_LAYER = ""
 
 

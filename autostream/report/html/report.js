@@ -32,7 +32,7 @@
   function describe(op, panel) {
     const span = panel === "before" ? op.before : op.after;
     const rows = [["unit", op.unit], ["stream", span && span[0]], ["from", span && us(span[1])], ["to", span && us(span[2])],
-      ["alone on the chip", us(op.duration)], ["slack", us(op.slack)], ["cost from", op.tier && op.tier + ", error " + Math.round(op.error * 100) + " %"],
+      ["alone on the chip", us(op.duration)], ["slack", panel === data.explained && us(op.slack)], ["cost from", op.tier && op.tier + ", error " + Math.round(op.error * 100) + " %"],
       ["holds", op.held.map((n, i) => n && n + " " + ["AIC", "AIV", "‰ HBM", "comm engine"][i]).filter(Boolean).join(", ")],
       ["terms", TERMS.map((t, i) => op.terms[i] && t + " " + us(op.terms[i])).filter(Boolean).join(", ")],
       ["on the critical path after", panel === data.explained && op.blame], ["module", op.module], ["source", op.source]];
