@@ -10,9 +10,19 @@ from autostream.cost.model import CostModel
 from autostream.graph.model import OpGraph
 from autostream.options import Options
 from autostream.program import Memory, StreamProgram, peak_memory, returned_storages
-from autostream.scheduling import Problem, Schedule, critical_path, lower_bound
+from autostream.scheduling import Problem, Schedule, critical_path, explained_bound
 from autostream.scheduling.problem import HCCL, MAIN
 from autostream.verdict import Verdict
+
+#: Why branches cannot run at once, by what `explained_bound` says they share.
+_SAME_CORES = "its branches need the same cores, and kernels of one kind are not credited with running at once"
+_SHARED = {
+    "cube cores": _SAME_CORES,
+    "vector cores": _SAME_CORES,
+    "hbm": "its branches need all of the memory bandwidth, so beside each other they take as long",
+    "comm": "its branches need the communication engine, which runs one collective at a time",
+    "streams": "what could run at once has to stay on one stream",
+}
 
 
 def verdict_of(model: CostModel, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:
@@ -38,8 +48,9 @@ def why_nothing_overlaps(problem: Problem, serial: int, options: Options) -> str
     duration = {task.name: min(mode.duration for mode in task.modes) for task in problem.tasks}
     if sum(duration[name] for name in critical_path(problem)) >= serial:
         return "every operator waits for the one before it, so no two can run at once"
-    if lower_bound(problem) >= serial:
-        return "its branches need the same cores, and kernels of one kind are not credited with running at once"
+    found = explained_bound(problem)
+    if found.time >= serial and found.by in _SHARED:
+        return _SHARED[found.by]
     return f"what could run at once is worth less than the waits between streams, {problem.sync} ns each"
 
 

@@ -82,6 +82,8 @@ def diff(
 ) -> None:
     """Compare two reports, or a report with the profile of a run: what was predicted and what the device did."""
     session = begin(context, verbose)
+    if _is_profile(first) and not _is_profile(second) and second.exists():
+        raise InputError(f"{first} is no report: give the report first, then the profile")
     old = read(first)
     if _is_profile(second):
         _against_profile(session, old, first, second, json=json)
@@ -121,13 +123,24 @@ def _against_profile(session: Session, document: Document, report: Path, profile
 def explain(
     context: typer.Context,
     report: Folder,
-    operator: Annotated[str, typer.Argument(metavar="OP", help="Name of an operator, or a part of it that is clear.")],
+    operator: Annotated[
+        str | None,
+        typer.Argument(metavar="[OP]", help="Name of an operator, or a part of it that is clear; without it, list the regions."),
+    ] = None,
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Explain one operator: why it is where it is, what it waits for, its slack, what would change that."""
+    """Explain one operator: why it is where it is, what it waits for, its slack, what would change that; or every region."""
     session = begin(context, verbose)
     document = read(report)
+    if operator is None:
+        from autostream.report.terminal import render_regions
+
+        if json:
+            session.print_json([region.model_dump(mode="json") for region in document.regions])
+        else:
+            render_regions(document, session.console())
+        return
     from autostream.report.explain import explain as explained
 
     found = explained(document, operator)

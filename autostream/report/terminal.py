@@ -54,6 +54,26 @@ def render(document: Document, console: Console) -> None:
     _list("Notes", document.notes, console)
 
 
+def render_regions(document: Document, console: Console) -> None:
+    """Print the verdict, and every part of the graph that was scheduled on its own: what became of it, and why."""
+    console.print(Text(verdict_line(document)))
+    console.print()
+    if not document.regions:
+        console.print(Text("No regions: the graph was not divided, or not scheduled at all."))
+        return
+    table = Table(title="Regions (as the scheduler saw them)", title_justify="left", title_style="bold")
+    table.add_column("Operators", overflow="fold")
+    for heading in ("In order", "Scheduled", "Bound", "Waits"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("Why", overflow="fold")
+    for row in document.regions:
+        times = map(duration, (row.serial_ns, row.scheduled_ns, row.lower_bound_ns))
+        why = ": ".join(part for part in (row.status, row.reason) if part)
+        cells = (f"{row.number}: {row.name} ({row.ops})", *times, str(row.cross_edges), why)
+        table.add_row(*(Text(cell) for cell in cells))
+    console.print(table)
+
+
 def render_findings(findings: Sequence[Finding], console: Console) -> None:
     """Print findings, the worst first."""
     order = list(Severity)

@@ -9,6 +9,7 @@ import pytest
 
 from autostream.cli import BAD_INPUT, main
 from autostream.report import Document, save
+from autostream.report.schema import RegionRow
 from autostream.report.svg import timeline_svg
 from tests.report import samples
 
@@ -51,6 +52,28 @@ def test_explain(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert "stream 'autostream_1'" in capfd.readouterr().out
     assert main(["explain", str(folder), "exp", "--json"]) == 0
     assert json.loads(capfd.readouterr().out)["name"] == "exp"
+
+
+def test_explain_without_an_operator_lists_the_regions(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", str(folder)]) == 0
+    assert "No regions" in capfd.readouterr().out
+    region = RegionRow(
+        number=0, name="mm to add", ops=5, serial_ns=400_000, scheduled_ns=220_000, lower_bound_ns=210_000, status="optimal",
+        side_streams=1, cross_edges=1, reason="no schedule is shorter",
+    )  # fmt: skip
+    save(samples.document().model_copy(update={"regions": (region,)}), folder, graph_before="", graph_after="")
+    assert main(["explain", str(folder)]) == 0
+    told = " ".join(capfd.readouterr().out.split())
+    assert told.startswith("ACCEPTED") and "0: mm to add" in told and "220.0 us" in told and "optimal" in told
+    assert main(["explain", str(folder), "--json"]) == 0
+    assert json.loads(capfd.readouterr().out) == [region.model_dump(mode="json")]
+
+
+def test_a_profile_in_the_place_of_the_report_is_told(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "kernel_details.csv"
+    profile.write_text("Name\n")
+    assert main(["diff", str(profile), str(folder)]) == BAD_INPUT
+    assert "give the report first, then the profile" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(

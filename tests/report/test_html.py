@@ -131,6 +131,11 @@ def test_what_if_and_regions_have_sections_that_the_head_leads_to(document: Docu
     assert errors(opened) == []
 
 
+def test_a_column_that_says_nothing_is_left_out(opened: Any) -> None:
+    heads = [head.text.split("\n")[0] for head in opened.find_elements("css selector", "#table th")]
+    assert "Module" in heads and "Source" not in heads  # the operators of the sample have no source line
+
+
 def test_sorting(opened: Any) -> None:
     assert cells(opened, 0) == ["mm", "mul", "exp", "mm_1", "add"]  # by start
     heads = opened.find_elements("css selector", "#table th")

@@ -172,13 +172,16 @@ def execute(target: Any, args: Any, kwargs: Any) -> Any:
     return target(*args, **kwargs)
 
 
-def draw_run(program: StreamProgram, seed: int) -> list[str]:
-    """Draw an order of the tasks that the program allows: streams run in order, waits hold, an Identity may be gone.
+def draw_run(program: StreamProgram, seed: int, *, anchors: bool = False) -> list[str]:
+    """Draw an order of the tasks that the program allows: streams run in order, and waits hold.
+
+    With `anchors` an Identity is a task that has its place on its stream. Without, the engine has taken it away: it copies
+    nothing and keeps no place, and what waited through it waits all the same.
 
     With an odd seed, one stream always goes first where it can, then another: the most unlike the order of emission.
     """
     order = order_of(program)
-    before = [set(sources) for sources in predecessors(order, stream_order=True, vanishing=False)]
+    before = [set(sources) for sources in predecessors(order, stream_order=True, vanishing=anchors)]
     chooser = random.Random(seed)
     rank = {stream: chooser.random() for stream in sorted(set(order.streams))}
     left, done = list(range(len(before))), []

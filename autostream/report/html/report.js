@@ -222,7 +222,7 @@
     ["Stream", (op) => (op.after || op.before || [""])[0], ""], ["Start", (op) => (op.after || op.before || [0, null])[1], "num"],
     ["Time alone", (op) => op.duration, "num"], ["Cost", (op) => op.duration, "cost"], ["Slack", (op) => op.slack, "num"],
     ["From", (op) => op.tier || "", ""], ["Module", (op) => op.module, "any"], ["Source", (op) => op.source, "mono any"],
-  ];
+  ].filter(([title, get]) => !["Module", "Source"].includes(title) || ops.some(get));  // often neither is known
   const body = $("table").tBodies[0], PAGE = 200;
   const sorted = { column: 4, down: false };
   let limit = PAGE;
@@ -256,7 +256,8 @@
     body.innerHTML = rows.slice(0, limit).map((op) => '<tr data-op="' + op.index + '"' + (op === shown.chosen ? ' class="chosen"' : "") + ">" + columns.map(([title, get, kind]) => {
       if (kind === "cost") return "<td>" + costBar(op) + "</td>";
       const cell = get(op);
-      return '<td class="' + kind + '">' + escape(kind === "num" ? us(cell) : cell ?? "") + (title === "Operator" && op.critical ? ' <span class="soft" title="on the critical path">●</span>' : "") + "</td>";
+      const text = escape(kind === "num" ? us(cell) : cell ?? "");
+      return '<td class="' + kind + '">' + (kind.includes("any") ? text.replace(/[_/]|\.(?!py)/g, "$&<wbr>") : text) + (title === "Operator" && op.critical ? ' <span class="soft" title="on the critical path">●</span>' : "") + "</td>";
     }).join("") + "</tr>").join("");
     [...$("table").tHead.rows[0].cells].forEach((head, i) => head.setAttribute("aria-sort", i !== sorted.column ? "none" : sorted.down ? "descending" : "ascending"));
     $("found").textContent = rows.length === ops.length ? ops.length + " operators" : rows.length + " of " + ops.length + " operators";
