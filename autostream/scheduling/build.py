@@ -40,7 +40,8 @@ def build_problem(graph: OpGraph, costs: Mapping[str, Cost], machine: Machine, o
 
     - Operators without a task (views) disappear; what they connected stays ordered.
     - Collectives are fixed to HCCL, or to MAIN if they are kernels of the AI cores (unless `options.side_collectives`), host
-      operators to MAIN, and operators inside a user's scope to the label of the scope, or to MAIN where it has none.
+      operators and what feeds them to MAIN, and operators inside a user's scope to the label of the scope, or to MAIN where it
+      has none.
     - Operators ordered by mutated storage alone share a stream, so that the order needs no edge; so do chains that may fuse.
     - A precedence that others imply is left out, unless a value flows: the engine synchronises that edge all the same.
 
@@ -53,6 +54,7 @@ def build_problem(graph: OpGraph, costs: Mapping[str, Cost], machine: Machine, o
         raise InputError(f"build_problem: {len(missing)} operators have no cost, the first is {missing[0]!r}")
     orders = _without_implied(list(tasks), _contracted(graph, tasks))
     fixed = {name: stream for name, op in tasks.items() if (stream := _fixed_stream(op, options)) is not None}
+    fixed = _feeding_the_host(tasks, orders, fixed) | fixed
     streams, clusters = _together(tasks, orders, fixed)
     own = tuple(dict.fromkeys(streams[name] for name in tasks if streams.get(name, MAIN) != MAIN))
     return Problem(
@@ -69,6 +71,18 @@ def build_problem(graph: OpGraph, costs: Mapping[str, Cost], machine: Machine, o
         cube_vector_slowdown=machine.cube_vector_slowdown,
         compute_comm_slowdown=machine.compute_comm_slowdown,
     )
+
+
+def _feeding_the_host(tasks: Mapping[str, Op], orders: _Orders, fixed: Mapping[str, str]) -> dict[str, str]:
+    """Keep on MAIN what an unlabelled operator of the host gets its values from.
+
+    GE has no stream for it: it joins that of a producer without a label, and gets one that nobody planned if all have one.
+    """
+    return {
+        before: MAIN
+        for (before, after), order in orders.items()
+        if tasks[after].unit is Unit.HOST and tasks[after].stream is None and order is _Order.DATA and before not in fixed
+    }
 
 
 def _mode(cost: Cost) -> Mode:

@@ -29,7 +29,7 @@ def _phrase(task: Task, op: Op, sizes: Counter[str]) -> str:
     if task.stream is not None:
         if op.unit is Unit.HOST:
             return "what runs on the host stays on the default stream"
-        return "it shares storage that is written with operators that must stay on the default stream"
+        return "it feeds an operator of the host, or shares written storage with operators that must stay on the default stream"
     others = sizes[task.cluster] - 1 if task.cluster is not None else 0
     if not others:
         return ""

@@ -102,6 +102,13 @@ def test_collectives_go_to_hccl_and_host_operators_to_main() -> None:
     assert problem.open_streams == (MAIN, "autostream_1", "autostream_2")
 
 
+def test_what_feeds_a_host_operator_stays_with_it() -> None:
+    problem = _build(_graph("c1 c2 h3 v4", "c1-h3 c2-v4"))
+    assert _streams(problem) == {"c1": MAIN, "h3": MAIN}
+    labelled = _graph("c1 h2", "c1-h2", scopes={"h2": (("_user_stream_label", "mine"),)})
+    assert "c1" not in _streams(_build(labelled))
+
+
 def test_collectives_may_be_let_onto_side_streams() -> None:
     assert _streams(_build(_graph("c1 m1", "c1-m1"), side_collectives=True)) == {}
 

@@ -37,4 +37,4 @@ def test_only_what_is_bound_has_a_reason() -> None:
     assert told["gather"].startswith("collectives stay")
     assert told["read"].startswith("what runs on the host")
     assert told["one"] == told["two"] and told["one"].startswith("moves together with 1 other:")
-    assert told["kept"].startswith("it shares storage")
+    assert told["kept"].startswith("it feeds an operator of the host, or shares written storage")
