@@ -8,13 +8,19 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from autostream import offline
+from autostream import offline, telemetry
 
 offline.prepare_environment()  # before any test module imports torch
 
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.register_profile("nightly", deadline=None, max_examples=2000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+
+
+@pytest.fixture(autouse=True)
+def no_reports() -> None:
+    """Start every test with an empty list of reports: it is bounded, so its length says nothing once it is full."""
+    telemetry.clear()
 
 
 @pytest.fixture(scope="session")
