@@ -35,7 +35,7 @@ def verdict_line(document: Document) -> str:
     """Return the decision and the numbers it rests on, in one line."""
     verdict = document.verdict
     numbers = _numbers(document)
-    bound = f"lower bound {duration(verdict.lower_bound_ns)}" if verdict.lower_bound_ns else ""
+    bound = _bound(document)
     if verdict.accepted:
         return "ACCEPTED: " + ", ".join(part for part in (numbers, bound, f"on {verdict.chip}") if part)
     if verdict.code == "as-written":
@@ -43,6 +43,15 @@ def verdict_line(document: Document) -> str:
     reason = verdict.reason.rstrip(".")
     told = ", ".join(part for part in (numbers, bound) if part)
     return f"DECLINED: {reason}, on {verdict.chip}" + (f" ({told})" if told else "")
+
+
+def _bound(document: Document) -> str:
+    verdict = document.verdict
+    if not verdict.lower_bound_ns:
+        return ""
+    time = verdict.scheduled_ns if document.shows in ("scheduled", "refused") else verdict.serial_ns
+    gap = max(0.0, time / verdict.lower_bound_ns - 1)
+    return f"lower bound {duration(verdict.lower_bound_ns)} (gap {gap:.1%})"
 
 
 def _numbers(document: Document) -> str:

@@ -28,7 +28,7 @@ def test_the_verdict_comes_first() -> None:
     text = words(shown(samples.document()))
     assert text.startswith(
         "ACCEPTED: 400.0 us -> 220.0 us simulated (-45.0 %, between -30.0 % and -50.0 % within the model's error), "
-        "lower bound 210.0 us, on 910B2"
+        "lower bound 210.0 us (gap 4.8%), on 910B2"
     )
 
 
