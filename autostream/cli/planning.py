@@ -16,6 +16,7 @@ from autostream.errors import InputError
 if TYPE_CHECKING:
     from torch.fx import GraphModule
 
+    from autostream.api import ScheduleResult
     from autostream.report import Document
     from autostream.report.schema import WhatIfRow
 
@@ -105,18 +106,17 @@ def schedule(
             plan = schedule_dump(ge_graph, profile=profile, chip=chip, options=options)
             report, paths = plan.report, plan.save(out) if out is not None else ()
         else:
-            report, paths = _scheduled(str(target), chip, profile, options, out, what_if=what_if)
+            result = _scheduled(str(target), chip, profile, options, what_if=what_if)
+            report, paths = result.report, result.save(out) if out is not None else ()
     _show_report(session, report, paths, json=json)
 
 
-def _scheduled(
-    target: str, chip: str | None, profile: Path | None, options: Any, out: Path | None, *, what_if: bool
-) -> tuple[Document, tuple[Path, ...]]:
+def _scheduled(target: str, chip: str | None, profile: Path | None, options: Any, *, what_if: bool = False) -> ScheduleResult:
     from autostream import api
     from autostream.cli.targets import load
 
     loaded = load(target)
-    result = api.schedule(
+    return api.schedule(
         loaded.program,
         loaded.example_inputs,
         example_kwargs=loaded.example_kwargs,
@@ -125,7 +125,6 @@ def _scheduled(
         options=options,
         what_if=what_if,
     )
-    return result.report, result.save(out) if out is not None else ()
 
 
 @app.command()
@@ -143,19 +142,9 @@ def lower(
     session = begin(context, verbose)
     options = parse_options(option)
     with session.working(f"Lowering {target}"):
-        from autostream import api
-        from autostream.cli.targets import load
         from autostream.report.files import write
 
-        loaded = load(target)
-        result = api.schedule(
-            loaded.program,
-            loaded.example_inputs,
-            example_kwargs=loaded.example_kwargs,
-            chip=chip,
-            profile=profile,
-            options=options,
-        )
+        result = _scheduled(target, chip, profile, options)
         text = result.lower()
         if out is not None:
             write(out, text)
