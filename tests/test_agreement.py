@@ -151,3 +151,45 @@ def test_a_store_that_is_gone_is_a_reason_to_decline(monkeypatch: pytest.MonkeyP
 
 def _without_prefix(self: _Distributed, rank: int, world: int, store: Any) -> None:
     self._rank, self._world, self._store, self.distributed_c10d = rank, world, store, self
+
+
+_PASS = """
+import json, sys
+import torch.distributed as dist
+rank, port, options = int(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+import autostream
+from autostream import offline
+offline.activate()
+from autostream.graph.programs import to_aten
+from tests import models
+dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=2)
+module = to_aten(*models.mixture(8)).graph_module
+before = str(module.graph)
+autostream.StreamPass(chip="910B2", options={"plan_cache": False, **options})(module)
+print(json.dumps([autostream.reports()[-1].verdict.code, str(module.graph) == before]), flush=True)
+dist.barrier()
+dist.destroy_process_group()
+"""
+
+
+def passes(*options: dict[str, int]) -> list[list[Any]]:
+    """Run the pass in one process per rank; return the verdict and whether the graph is as it was, rank by rank."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", _PASS, str(rank), port, json.dumps(chosen)],
+            stdout=subprocess.PIPE,
+            cwd=Path(__file__).parents[1],
+            env=os.environ | {"GLOO_SOCKET_IFNAME": "lo"},
+        )
+        for rank, chosen in enumerate(options)
+    ]
+    return [json.loads(run.communicate(timeout=120)[0].splitlines()[-1]) for run in runs]
+
+
+def test_the_pass_leaves_the_graph_alone_on_every_rank_if_one_has_another_plan(npu_host: None) -> None:
+    """vLLM RFC #50738: plans are agreed over ranks while they compile; a mismatch means that nobody schedules."""
+    assert passes({"side_streams": 1}, {"side_streams": 1}) == [["accepted", False], ["accepted", False]]
+    assert passes({"side_streams": 1}, {"side_streams": 0}) == [["ranks-disagree", True], ["nothing-to-overlap", True]]
