@@ -81,11 +81,11 @@ class Trial:
         try:
             emitted = emit(self.graph_module, self.graph, schedule, self.dialect, {} if split is None else split.limits)
         except RewriteError:
-            # Where a wait lands is found by converting its operator: that TorchAir cannot convert it at all is the better reason.
-            refused = _why_not_convertible(self.graph_module, self.convert)
+            # Where a wait lands is found by converting its operator: why that is not possible is the better reason.
+            refused = _why_not_converted(self.graph_module, self.convert)
             if refused is None:
                 raise
-            return self._outcome("not-convertible", refused, numbers, known)
+            return self._outcome(*refused, numbers, known)
         return self._judged(emitted, split, numbers | {"side_streams": len(labels)}, known)
 
     def judge(self, schedule: Schedule, limits: Mapping[str, tuple[int, int]], limited: Mapping[str, Cost]) -> tuple[bool, float]:
@@ -152,15 +152,15 @@ class Trial:
         return Outcome(verdict=verdict_of(self.model, code, reason, numbers), **known)
 
 
-def _why_not_convertible(graph_module: fx.GraphModule, convert: Convert | None) -> str | None:
-    """Return why TorchAir cannot convert a graph; None if it can, or is not here."""
+def _why_not_converted(graph_module: fx.GraphModule, convert: Convert | None) -> tuple[str, str] | None:
+    """Return (code, reason) if the graph as it was given cannot be converted; None if it can, or nobody tries."""
     try:
         if convert is not None:
             convert(graph_module)
     except ConversionError as error:
-        return _not_convertible(error)
-    except OfflineError:
-        pass
+        return "not-convertible", _not_convertible(error)
+    except OfflineError as error:
+        return "unverified", f"where a wait of this plan would land cannot be found out here: {error}"
     return None
 
 

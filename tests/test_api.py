@@ -16,6 +16,7 @@ from autostream.errors import CaptureError, InputError, OfflineError
 from autostream.graph.programs import to_aten
 from autostream.program import Severity
 from tests import models
+from tests.models.zoo import ZOO
 
 pytestmark = pytest.mark.usefixtures("npu_host")
 
@@ -76,6 +77,7 @@ def test_the_scheduled_graph_computes_the_same_bits(builder: object) -> None:
 _DUMP = """
 import autostream, hashlib
 from tests import models
+from tests.models.zoo import ZOO
 result = autostream.schedule(*models.mixture(8))
 text = result.report.to_json() + str(result.graph_module.graph) + result.ascend_ir.text + result.ascend_ir.pbtxt
 print("digest", hashlib.sha256(text.encode()).hexdigest())
@@ -247,7 +249,16 @@ def test_collectives_whose_group_is_not_there_are_declined_for_that_and_not_for_
     inputs = tuple(torch.empty(4096, 4096, device="meta") for _ in range(3))
     options = {"min_gain": 0.0, "side_collectives": True, "strategy": "greedy", "strict": True}
     verdict = autostream.schedule(_TwoGroups(), inputs, options=options).verdict
-    assert verdict.code == "not-convertible" and "process group" in verdict.reason
+    assert verdict.code == "unverified" and "process group" in verdict.reason
+
+
+def test_what_only_the_machine_with_cann_can_convert_is_planned_and_proved_on_the_fx_graph() -> None:
+    """A graph of this kind is what its users plan for on a laptop; there its Ascend IR cannot be had."""
+    for name, missing in (("npu/dsa-b8", "operator registry"), ("npu/tp4-dual-decode-4l", "process group")):
+        result = autostream.schedule(*ZOO[name].build())
+        assert result.verdict.code == "accepted" and result.ascend_ir is None
+        (note,) = [note for note in result.report.notes if "proved on the FX graph only" in note]
+        assert missing in note and "node '" in note
 
 
 def test_options_that_open_no_stream_are_named() -> None:

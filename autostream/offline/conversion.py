@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from autostream.errors import ConversionError, InputError
+from autostream.errors import ConversionError, InputError, OfflineError
 from autostream.offline import detect, host
 from autostream.offline.backend import Pass, compiler_config
 from autostream.offline.stable_text import StableGraph, stable_text
@@ -67,7 +67,8 @@ def convert(
         configure: called with TorchAir's ``CompilerConfig`` before conversion, to set more.
 
     Raises:
-        OfflineError: the host cannot be brought up.
+        OfflineError: the host cannot be brought up, or a converter asks for something that only the machine has that runs the
+            model: GE's operator registry, or the process group of a collective (names the node).
         ConversionError: a node has no converter or its converter failed (names the node).
         InputError: the inputs do not fit the placeholders, or their shapes are unknown.
         Exception: whatever a pass raises, unchanged.
@@ -89,7 +90,7 @@ def convert(
             if failures:
                 raise failures[0] from None
             # TorchAir raises a copy whose message is a traceback; the exception that it stands for says more in less.
-            raise ConversionError(_explain(error)) from error.__context__ or error
+            raise _explained(error) from error.__context__ or error
         return _read(compiled, config)
 
 
@@ -209,14 +210,18 @@ def _read(compiled: Any, config: Any) -> Converted:
     )
 
 
-def _explain(error: Exception) -> str:
-    """Say what failed at which node, out of a message that holds nested tracebacks."""
+def _explained(error: Exception) -> OfflineError:
+    """Say what failed at which node, out of a message that holds nested tracebacks, and whether it could only fail here."""
     text = str(error)
     reason = re.split(r"\n\s*(?:While executing |Traceback )", text, maxsplit=1)[0].strip() or type(error).__name__
     node = re.search(r"While executing (?:%(\w+) : .*?target=([^\]]+)\]|(.+))", text)
-    if node is None:
-        return f"TorchAir could not convert the graph: {reason}"
-    where = f"node {node[1]!r} ({node[2].removeprefix('torch.ops.')})" if node[1] else repr(node[3])
-    if "GetRegisteredIrDef" in reason:  # TorchAir looks for the operator in GE's registry, and there is none offline
-        reason = "TorchAir has no converter for this operator, and GE's operator registry is not available offline"
-    return f"TorchAir could not convert {where}: {reason}"
+    where = "the graph"
+    if node is not None:
+        where = f"node {node[1]!r} ({node[2].removeprefix('torch.ops.')})" if node[1] else repr(node[3])
+    kind: type[OfflineError] = ConversionError
+    if "GetRegisteredIrDef" in reason and not detect.has_cann():
+        kind = OfflineError
+        reason = "TorchAir has no converter of its own for this operator and asks GE's operator registry, which only CANN has"
+    elif "Could not resolve the process group" in reason:
+        kind = OfflineError
+    return kind(f"TorchAir could not convert {where}: {reason}")
