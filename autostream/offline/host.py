@@ -27,6 +27,8 @@ _CORE = "torchair.core._torchair"
 #: The device that TorchAir is told it converts for. Its converters tell two architectures apart, this one and that of the 950;
 #: where they ask for the version of CANN, there is none, and they emit what every version understands.
 _DEVICE_NAME = "Ascend910B2"
+#: The number of that device in torch_npu's enumeration of chips, which some shape functions compare with that of the 950 (260).
+_SOC_VERSION = 221
 
 
 def activate() -> None:
@@ -84,7 +86,16 @@ def _import_on_standins() -> None:
     # TorchAir asks the device for its index and its name, and there is none; nor is there an engine to finalise at exit.
     _backend._cached_device_id = 0
     sys.modules["torch_npu"].npu.get_device_name = lambda *_, **__: _DEVICE_NAME
+    _tell_soc_version()
     atexit.unregister(_backend.finalize_graph_engine)
+
+
+def _tell_soc_version() -> None:
+    """Answer torch_npu's own question for the chip, wherever its modules have imported the function: it would ask the device."""
+    asking = sys.modules["torch_npu.npu._backends"].get_soc_version
+    for name, module in list(sys.modules.items()):
+        if name.partition(".")[0] == "torch_npu" and vars(module).get("get_soc_version") is asking:
+            vars(module)["get_soc_version"] = lambda: _SOC_VERSION
 
 
 @contextlib.contextmanager

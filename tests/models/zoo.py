@@ -63,12 +63,12 @@ def _vision() -> Iterator[Entry]:
         "cnn/hrnet-w18": (hrnet.hrnet_w18, "gain"),
         "control/resnet50": (residual.resnet50, "control"),
         "control/densenet121": (residual.densenet121, "control"),
-        "control/vit-b": (vit.vit_b, "control"),
         "control/chain": (toys.chain, "control"),
         "control/tiny-vector": (toys.tiny_vector, "control"),
     }
     for name, (build, expected) in builders.items():
         yield _entry(name, build, expected)
+    yield _entry("control/vit-b", partial(vit.vit_b, fused=True), "control", "npu")
     yield _entry("cnn/randwire-ios", lambda: randwire.randwire(randwire.from_files(randwire.FOLDER)), "gain", "shared")
 
 

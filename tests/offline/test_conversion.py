@@ -75,6 +75,16 @@ def test_operators_whose_converters_ask_for_the_device_convert() -> None:
     assert "GroupedMatmul" in types(offline.convert(graph_module))
 
 
+def test_operators_whose_shape_functions_ask_for_the_chip_are_traced() -> None:
+    def attention(query: torch.Tensor) -> torch.Tensor:
+        return torch.ops.npu.npu_fusion_attention(query, query, query, 4, "BNSD", scale=0.25)[0]
+
+    with FakeTensorMode():
+        graph_module = make_fx(attention)(torch.empty(1, 4, 32, 16, dtype=torch.float16))
+    (node,) = graph_module.graph.find_nodes(op="call_function", target=torch.ops.npu.npu_fusion_attention.default)
+    assert node.meta["val"][0].shape == (1, 4, 32, 16)
+
+
 def test_the_callers_graph_is_left_as_it_is() -> None:
     def drop_relus(graph_module: fx.GraphModule, _inputs: Sequence[Any], _config: Any) -> None:
         for node in graph_module.graph.find_nodes(op="call_function", target=torch.ops.aten.relu.default):
