@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autostream.cost.beside import Company
 from autostream.cost.calibrate import Calibration
 from autostream.cost.chipfile import to_yaml
 from autostream.cost.heldout import Errors
+from autostream.cost.interference import FACTORS, Measured
 from autostream.errors import InputError
 from autostream.profiles import Profile
 
@@ -62,6 +64,7 @@ def as_data(calibration: Calibration, path: Path) -> dict[str, Any]:
         "rows_used": calibration.used,
         "errors": {name: {kind: asdict(found) for kind, found in of.items()} for name, of in errors.items()},
         "factors": {family: one.factor.value for family, one in calibration.chip.calibration.items()},
+        "interference": {one.company.name.lower(): _measured(one) for one in calibration.interference},
         "notes": list(calibration.notes),
     }
 
@@ -72,6 +75,9 @@ def show(calibration: Calibration, path: Path, console: Console) -> None:
     for line in (f"Wrote {path}: use it as --chip {path}", *calibration.notes, used):
         console.print(Text(line))
     console.print()
+    for line in interference(calibration):
+        console.print(Text(line))
+    console.print()
     console.print(_predicted(calibration))
     console.print(Text("Each half of the shapes is predicted with what the other half taught: no shape was learnt from."))
     console.print(Text("What was kept of the fit was chosen by these errors, which flatters them a little."))
@@ -79,6 +85,38 @@ def show(calibration: Calibration, path: Path, console: Console) -> None:
         console.print()
         console.print(_table("Shapes that were measured (--profile)", {"error": calibration.measured}))
         console.print(Text("Half of the rows, drawn at random, predicted by the medians of the other half."))
+
+
+def _measured(one: Measured) -> dict[str, Any]:
+    return {name: round(value, 4) if isinstance(value, float) else value for name, value in asdict(one).items()}
+
+
+def interference(calibration: Calibration) -> Iterator[str]:
+    """Yield a line for each factor of kernels that run together: what was measured, or why the file's value stays."""
+    check = next((one for one in calibration.interference if one.company is Company.WAITING), None)
+    for one in calibration.interference:
+        name = FACTORS.get(one.company)
+        if name is None:
+            continue
+        before = getattr(calibration.base.interference, name)
+        assumed = " (assumed)" if before.confidence == "U" else ""
+        if one.factor is None or one.value is None:
+            yield f"{one.company}: {one.why}; {before.value:g} stays{assumed}"
+            continue
+        clamped = f"measured {one.factor:.2f}, " if one.factor < 1 else ""
+        found = f"from {one.kernels:,} kernels of {one.shapes} shapes; was {before.value:g}{assumed}"
+        yield f"{one.company}: x {one.value:.2f} ({clamped}p75 {one.p75:.2f}) {found}"
+        yield _caution(one, check)
+
+
+def _caution(one: Measured, check: Measured | None) -> str:
+    if one.company is not Company.TRANSFER or check is None:
+        told = "nothing checks that"
+    elif check.factor is None:
+        told = "too few ran beside waiting collectives to check that"
+    else:
+        told = f"beside collectives that moved nothing: x {check.factor:.2f} from {check.kernels:,} kernels"
+    return f"  Kernels alone and beside others may differ in more than company (pass, cache); {told}."
 
 
 def _predicted(calibration: Calibration) -> Table:

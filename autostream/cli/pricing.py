@@ -79,7 +79,11 @@ def calibrate(
     json: Json = False,
     verbose: Verbose = False,
 ) -> None:
-    """Fit a chip file to your profiles, and tell on shapes kept aside how much better it predicts."""
+    """Fit a chip file to your profiles, and tell on shapes kept aside how much better it predicts.
+
+    What kernels cost each other is measured where enough of them ran together; beside collectives that takes the trace_view.json
+    next to the profile.
+    """
     from autostream.cli import calibrate as fitting
     from autostream.cost.calibrate import calibrate as fit_chip
     from autostream.profiles import read_profile

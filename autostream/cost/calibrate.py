@@ -9,17 +9,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autostream.cost.beside import Company, Observation, observe
 from autostream.cost.chip import Chip, ErrorBand, OperatorFactor, load_chip
 from autostream.cost.datafile import Positive, Quantity
 from autostream.cost.factors import load_factors
 from autostream.cost.fitting import Sample, fit
 from autostream.cost.heldout import Errors, Row, band, errors, priced, rows_of, split_by_signature, split_rows
 from autostream.cost.identify import candidates, describe
+from autostream.cost.interference import Measured, applied, measure
 from autostream.cost.measured import MeasuredModel, family_factors
 from autostream.cost.model import Cost, Tier
 from autostream.cost.roofline import RooflineModel
 from autostream.cost.scaled import FamilyFactor, ScaledModel
 from autostream.cost.signature import Signature
+from autostream.cost.transfers import read_transfers
 from autostream.errors import InputError
 from autostream.profiles.clock import Clock, recover_clock
 from autostream.profiles.model import Profile
@@ -49,10 +52,12 @@ class Calibration:
     used: int
     rows: int
     notes: tuple[str, ...]
+    #: What the profiles say of kernels that run together; the chip has the factors that could be measured.
+    interference: tuple[Measured, ...] = ()
 
 
 def calibrate(profiles: Sequence[Profile], chip: str | None = None) -> Calibration:
-    """Return the chip file fitted to profiles of one chip.
+    """Return the chip file fitted to profiles of one chip; the traces beside their files are read too.
 
     Args:
         profiles: taken on the same kind of chip, at level1 or above.
@@ -67,7 +72,9 @@ def calibrate(profiles: Sequence[Profile], chip: str | None = None) -> Calibrati
     base, told = _base(clock, chip)
     # A kernel is identified by what it says, so one profile read twice would only count its rows double.
     kernels = list(dict.fromkeys(kernel for profile in profiles for kernel in profile.kernels))
-    rows = rows_of(kernels)
+    observed, unread = _observed(profiles)
+    priceable = rows_of(kernels)
+    rows = _undisturbed(priceable, observed)
     if not rows:
         names = ", ".join(profile.name for profile in profiles)
         raise InputError(f"{names}: no kernel with shapes that an operator could be read from; profile at level1 or above")
@@ -77,16 +84,49 @@ def calibrate(profiles: Sequence[Profile], chip: str | None = None) -> Calibrati
     bands = {row.signature.family: band(row.op) for row in rows}
     factors = family_factors(RooflineModel(chosen), [row.kernel for row in rows])
     kept = {family: one for family, one in factors.items() if bands[family] in choice.factors}
+    together = measure(observed, ScaledModel(RooflineModel(chosen), kept))
+    chosen = applied(chosen, together, _source(profiles))
     return Calibration(
         chip=_finished(chosen, base, kept, choice.errors, rows, profiles),
         base=base,
         before=errors(priced(RooflineModel(base), rows)),
         after=choice.errors,
         measured=_measured_errors(base, rows, profiles[0]),
-        used=len(rows),
+        used=len(priceable),
         rows=sum(profile.rows for profile in profiles),
-        notes=(*notes, *told, *_told_choice(choice)),
+        notes=(*notes, *told, *_told_choice(choice), *_told_left_out(len(priceable) - len(rows)), *unread),
+        interference=together,
     )
+
+
+def _observed(profiles: Sequence[Profile]) -> tuple[list[list[Observation]], tuple[str, ...]]:
+    """Return what ran beside the kernels of each profile, and which traces could not be read."""
+    observed: list[list[Observation]] = []
+    notes: list[str] = []
+    # A profile read twice is one profile.
+    for profile in {profile.kernels: profile for profile in profiles}.values():
+        transfers = None
+        try:
+            transfers = read_transfers(profile)
+        except InputError as error:
+            notes.append(f"when collectives moved data is not known: {error}")
+        observed.append(observe(profile, transfers))
+    return observed, tuple(notes)
+
+
+def _undisturbed(rows: Sequence[Row], observed: Iterable[Sequence[Observation]]) -> list[Row]:
+    """Return the rows to fit: those of kernels that had company go where the same shape also ran alone.
+
+    What company costs is a factor of its own, and must not be in the price of a kernel too.
+    """
+    companies = {one.kernel: one.company for of_profile in observed for one in of_profile}
+    alone = {row.signature for row in rows if companies.get(row.kernel) is Company.ALONE}
+    with_company = (Company.OTHER_UNIT, Company.TRANSFER)
+    return [row for row in rows if row.signature not in alone or companies.get(row.kernel) not in with_company]
+
+
+def _told_left_out(count: int) -> tuple[str, ...]:
+    return (f"{count:,} kernels beside others are left out of the fit: the same shapes also ran alone",) if count else ()
 
 
 def _told_choice(choice: _Choice) -> tuple[str, ...]:

@@ -136,6 +136,8 @@ class Interference(Section):
     cube_vector_slowdown: Slowdown
     #: Time of a collective and of an operator on the cores while the other runs.
     compute_comm_slowdown: Slowdown
+    #: Half-width of the relative error that the three share.
+    relative_error: Quantity
 
 
 class OperatorFactor(Section):
@@ -214,6 +216,7 @@ class Chip(Section):
             hbm_contention=_thousandths(self.interference.hbm_contention),
             cube_vector_slowdown=_thousandths(self.interference.cube_vector_slowdown),
             compute_comm_slowdown=_thousandths(self.interference.compute_comm_slowdown),
+            interference_error=self.interference.relative_error.value,
             max_streams=self.limits.streams_per_process.value if self.limits else None,
             max_events=self.limits.events_per_process.value if self.limits else None,
             max_prefetch_bytes=round(self.limits.prefetch_mib.value * 2**20) if self.limits else None,

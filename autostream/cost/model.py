@@ -78,6 +78,8 @@ class Machine:
     hbm_contention: int = 1000
     cube_vector_slowdown: int = 1000
     compute_comm_slowdown: int = 1000
+    #: Relative half-width of the error that the three share; a slowdown never falls below 1000.
+    interference_error: float = 0.0
     #: Streams and events that one process may take, over all its graphs; None = not known.
     max_streams: int | None = None
     max_events: int | None = None

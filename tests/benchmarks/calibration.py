@@ -2,10 +2,12 @@
 
     python tests/benchmarks/calibration.py [--json]
 
-Two questions on two public profiles (folder ../shared/data/profiles beside the repository):
+Two questions on two public profiles, and one on four (folder ../shared/data/profiles beside the repository):
 - rows: a random half of the rows (fixed seed) is learnt, the other half predicted by measured -> scaled -> analytic, as by a user
   who profiles one step and schedules the next;
 - shapes: half of the signatures are learnt by `autostream calibrate`, the other half predicted, so that no shape was ever seen.
+- together: what kernels that ran at the same time cost each other, from how many kernels that can be told, and what would be told
+  were any evidence enough. Beside collectives that moved nothing there is no interference: what is found there has other causes.
 The shipped chip files were fitted with the help of these very profiles, which flatters "before".
 """
 
@@ -24,12 +26,18 @@ from rich.console import Console
 from rich.table import Table
 
 from autostream.cost import MeasuredModel, RooflineModel, load_chip
+from autostream.cost.beside import observe
 from autostream.cost.calibrate import calibrate
 from autostream.cost.heldout import quantile, rows_of, split_rows
+from autostream.cost.interference import Evidence, measure
+from autostream.cost.transfers import read_transfers
 from autostream.profiles import read_profile
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "profiles"
 PROFILES = {"gpt_training_910b1": "910B1", "megatron_pp2dp2_910b4": "910B4"}
+TOGETHER = {"resnet_ddp_level1": "910B2", "resnet_ddp_level2": "910B2", **PROFILES}
+#: Asks for next to nothing: to look at what `autostream calibrate` would not claim.
+ANYTHING = Evidence(repeats=1, shapes=1, kernels=1, time=1)
 
 
 def predict_other_half(folder: Path, chip: str) -> dict[str, Any]:
@@ -62,6 +70,18 @@ def predict_other_half(folder: Path, chip: str) -> dict[str, Any]:
             for unit, found in sorted(errors.items())
         },
     }
+
+
+def together(folder: Path, chip: str) -> dict[str, Any]:
+    """Return what ran beside the kernels of a profile, and the factors, with the evidence that is asked for and with any."""
+    profile = read_profile(folder)
+    observed = observe(profile, read_transfers(profile))
+    model = RooflineModel(load_chip(chip))
+    factors = {
+        name: {one.company.value: asdict(one) for one in measure([observed], model, least)}
+        for name, least in (("claimed", None), ("anything", ANYTHING))
+    }
+    return {"companies": dict(sorted(Counter(one.company.value for one in observed).items())), **factors}
 
 
 def run() -> dict[str, Any]:
@@ -104,6 +124,24 @@ def show(outcome: dict[str, Any]) -> None:
     console.print(shapes)
 
 
+def show_together(outcome: dict[str, Any]) -> None:
+    """Print what ran beside what, and what that says."""
+    console = Console()
+    table = Table(title="Kernels that ran together: time beside others over time alone")
+    for heading in ("Profile", "Company", "Kernels", "comparable", "Shapes", "from any evidence", "p75", "claimed"):
+        table.add_column(heading)
+    for name, found in outcome.items():
+        console.print(f"{name}: {found['companies']}")
+        for company, one in found["anything"].items():
+            factors = [f"{value:.2f}" if value else "-" for value in (one["factor"], one["p75"])]
+            if not one["seen"]:
+                continue
+            claimed = found["claimed"][company]["factor"]
+            counts = [str(one[key]) for key in ("seen", "kernels", "shapes")]
+            table.add_row(name, company, *counts, *factors, f"{claimed:.2f}" if claimed else "-")
+    console.print(table)
+
+
 def main() -> int:
     """Run from the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -113,10 +151,12 @@ def main() -> int:
         sys.stderr.write(f"no reference data at {SHARED}\n")
         return 2
     outcome = run()
+    beside = {name: together(SHARED / name, chip) for name, chip in TOGETHER.items()}
     if arguments.json:
-        sys.stdout.write(json.dumps(outcome, indent=1, sort_keys=True) + "\n")
+        sys.stdout.write(json.dumps({**outcome, "together": beside}, indent=1, sort_keys=True) + "\n")
     else:
         show(outcome)
+        show_together(beside)
     return 0
 
 

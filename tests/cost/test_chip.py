@@ -111,6 +111,7 @@ def test_the_machine_carries_the_sync_cost_of_the_file() -> None:
     assert machine.hbm_contention == round(1000 * chip.interference.hbm_contention.value) > 1000
     assert machine.cube_vector_slowdown == round(1000 * chip.interference.cube_vector_slowdown.value) > 1000
     assert machine.compute_comm_slowdown == round(1000 * chip.interference.compute_comm_slowdown.value) > 1000
+    assert machine.interference_error == chip.interference.relative_error.value > 0
 
 
 def test_a_users_file_works_and_its_digest_follows_its_content(tmp_path: Path, good: dict[str, Any]) -> None:
