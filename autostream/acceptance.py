@@ -16,11 +16,11 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 from autostream.cost.model import Cost, Machine
 from autostream.cost.scaled import floor
-from autostream.cost.signature import signature
+from autostream.cost.signature import Signature, signature
 from autostream.graph.model import Op, OpGraph, Unit
 from autostream.program import StreamProgram
 from autostream.program.simulate import Simulator
@@ -70,16 +70,20 @@ def gain(
     """
     limited = limited or {}
     serial, scheduled = Simulator(before, costs, machine), Simulator(after, {**costs, **limited}, machine)
+    classes = _Classes(graph, costs)
+    given, split = _Prices(costs, classes), _Prices(limited, classes)
 
-    def at(world: _Corner | _Draw, sync: int) -> float:
-        durations = world.durations(costs)
-        there = {**durations, **world.durations(limited)} if limited else durations
-        return _gain(serial.makespan(durations, sync=sync), scheduled.makespan(there, sync=sync))
+    def at(world: _Corner | _Draw, *syncs: int) -> Iterator[float]:
+        durations = given.durations(world)
+        there = {**durations, **split.durations(world)} if limited else durations
+        for sync in syncs:
+            yield _gain(serial.makespan(durations, sync=sync), scheduled.makespan(there, sync=sync))
 
-    ends = [round(machine.sync * (1 + sign * machine.sync_error)) for sign in (1, -1)]
-    corners = [at(corner, sync) for corner in _corners(graph, costs) for sync in ends]
+    dear, cheap = (round(machine.sync * (1 + sign * machine.sync_error)) for sign in (1, -1))
+    corners = [found for corner in _corners(graph, costs) for found in at(corner, dear, cheap)]
     count = min(_MOST, max(_FEWEST, _SIMULATED_TASKS // max(1, scheduled.tasks)))
-    drawn = sorted(at(draw, draw.sync) for draw in _Draws(graph, costs, machine).take(count))
+    draws = _draws(count, classes, _skews(graph, costs), machine)
+    drawn = sorted(found for draw in draws for found in at(draw, draw.sync))
     tail = (count - 1) // 10
     return Gain(
         serial=serial.makespan(),
@@ -92,35 +96,6 @@ def gain(
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Corner:
-    """All costs of some units at one end (sign) of their error bands; `unit_of` tells the unit by name."""
-
-    units: frozenset[Unit]
-    sign: int
-    unit_of: Mapping[str, Unit]
-
-    def durations(self, costs: Mapping[str, Cost]) -> Mapping[str, int]:
-        """Return the durations that differ from the predicted ones, ns."""
-        return {
-            name: max(0, round(cost.duration * (1 + self.sign * cost.error)))
-            for name, cost in costs.items()
-            if self.unit_of[name] in self.units
-        }
-
-
-def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[_Corner]:
-    """Yield every corner; one without any change if nothing takes time."""
-    unit_of = {name: _unit(graph, name) for name in costs}
-    units = sorted(set(unit_of.values()) - {Unit.FREE})
-    groups = [frozenset({unit}) for unit in units]
-    if len(units) != 1:
-        groups.append(frozenset(units))
-    for group in groups:
-        for sign in (-1, 1):
-            yield _Corner(units=group, sign=sign, unit_of=unit_of)
-
-
 class _Class(NamedTuple):
     """Where an operator finds its two errors, and how wide they are, in parts of `_ONE`."""
 
@@ -130,62 +105,120 @@ class _Class(NamedTuple):
     scatter: int
 
 
+class _Kind(NamedTuple):
+    """What operators have in common that take equally long in every world, but for late collectives."""
+
+    duration: int
+    unit: Unit
+    error: float
+    of: _Class
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Corner:
+    """All costs of some units at one end (sign) of their error bands."""
+
+    units: frozenset[Unit]
+    sign: int
+    late: ClassVar[Mapping[str, int]] = {}
+
+    def duration(self, kind: _Kind) -> int:
+        """Return the duration of such operators, ns."""
+        if kind.unit not in self.units:
+            return kind.duration
+        return max(0, round(kind.duration * (1 + self.sign * kind.error)))
+
+
+def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[_Corner]:
+    """Yield every corner; one without any change if nothing takes time."""
+    units = sorted({_unit(graph, name) for name in costs} - {Unit.FREE})
+    groups = [frozenset({unit}) for unit in units]
+    if len(units) != 1:
+        groups.append(frozenset(units))
+    for group in groups:
+        for sign in (-1, 1):
+            yield _Corner(units=group, sign=sign)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draw:
     """One random world: its errors by number, in parts of `_ONE`, by how much collectives are late, ns, and the sync cost."""
 
-    classes: Mapping[str, _Class]
     shared: Sequence[int]
     own: Sequence[int]
     late: Mapping[str, int]
     sync: int
 
-    def durations(self, costs: Mapping[str, Cost]) -> Mapping[str, int]:
-        """Return the durations, ns."""
-        shared, own, late = self.shared, self.own, self.late
-        found = {}
+    def duration(self, kind: _Kind) -> int:
+        """Return the duration of such operators where none is late, ns."""
+        group, error, alike, scatter = kind.of
+        return _stretched(_moved(kind.duration, self.shared[group] * error), self.own[alike] * scatter)
+
+
+class _Classes:
+    """Which operators are wrong alike.
+
+    Operators of one unit whose error bands are equally wide are one class and share an error, anywhere in that band. On top of
+    it all operators with the same signature share a scatter (see `_scatter`).
+    """
+
+    def __init__(self, graph: OpGraph, costs: Mapping[str, Cost]) -> None:
+        self.units = {name: _unit(graph, name) for name in costs}
+        self.of: dict[str, _Class] = {}
+        shared: dict[object, int] = {}
+        own: dict[object, int] = {}
+        #: By target and tensors, on which a signature depends: layers repeat, and these are sooner compared than it is read.
+        signatures: dict[object, Signature] = {}
         for name, cost in costs.items():
             if cost.duration:
-                group, error, alike, scatter = self.classes[name]
-                moved = _moved(cost.duration, shared[group] * error)
-                found[name] = _stretched(moved, own[alike] * scatter) + late.get(name, 0)
+                op, alike = graph.ops.get(name), None
+                if op is not None:
+                    tensors = op.target, op.inputs, op.outputs
+                    alike = signatures.get(tensors) or signatures.setdefault(tensors, signature(op))
+                self.of[name] = _Class(
+                    shared=shared.setdefault((self.units[name], cost.error), len(shared)),
+                    error=round(cost.error * _ONE),
+                    own=own.setdefault(alike or name, len(own)),
+                    scatter=round(_scatter(cost) * _ONE),
+                )
+        self.counts = len(shared), len(own)
+
+
+class _Prices:
+    """Costs by name, sorted by kind: layers repeat, so that a world has far fewer durations than operators."""
+
+    def __init__(self, costs: Mapping[str, Cost], classes: _Classes) -> None:
+        kinds: dict[_Kind, int] = {}
+        self._kind: dict[str, int] = {}
+        for name, cost in costs.items():
+            if cost.duration:
+                kind = _Kind(cost.duration, classes.units[name], cost.error, classes.of[name])
+                self._kind[name] = kinds.setdefault(kind, len(kinds))
+        self._kinds = tuple(kinds)
+
+    def durations(self, world: _Corner | _Draw) -> dict[str, int]:
+        """Return the durations of what takes time, ns."""
+        taken = [world.duration(kind) for kind in self._kinds]
+        found = {name: taken[kind] for name, kind in self._kind.items()}
+        for name, late in world.late.items():
+            if name in found:
+                found[name] += late
         return found
 
 
-class _Draws:
-    """Random worlds.
+def _draws(count: int, classes: _Classes, skews: Mapping[str, int], machine: Machine) -> Iterator[_Draw]:
+    """Yield `count` random worlds, always the same ones.
 
-    Operators of one unit whose error bands are equally wide are one class and share an error, anywhere in that band. On top of
-    it all operators with the same signature share a scatter (see `_scatter`). A collective waits for the slowest rank: for up to
-    the time by which what ran since the collective before it differs from run to run, in both programs alike.
+    A collective waits for the slowest rank: for up to the time by which what ran since the collective before it differs from run
+    to run, in both programs alike.
     """
-
-    def __init__(self, graph: OpGraph, costs: Mapping[str, Cost], machine: Machine) -> None:
-        self._machine = machine
-        self._classes: dict[str, _Class] = {}
-        shared: dict[object, int] = {}
-        own: dict[object, int] = {}
-        for name, cost in costs.items():
-            if cost.duration:
-                op = graph.ops.get(name)
-                self._classes[name] = _Class(
-                    shared=shared.setdefault((_unit(graph, name), cost.error), len(shared)),
-                    error=round(cost.error * _ONE),
-                    own=own.setdefault(name if op is None else signature(op), len(own)),
-                    scatter=round(_scatter(cost) * _ONE),
-                )
-        self._counts = len(shared), len(own)
-        self._skews = _skews(graph, costs)
-
-    def take(self, count: int) -> Iterator[_Draw]:
-        """Yield `count` worlds, always the same ones."""
-        dice = random.Random(_SEED)
-        sync, sync_error = self._machine.sync, round(self._machine.sync_error * _ONE)
-        for _ in range(count):
-            shared, own = ([dice.randint(-_ONE, _ONE) for _ in range(size)] for size in self._counts)
-            late = {name: skew * dice.randint(0, _ONE) // _ONE for name, skew in self._skews.items()}
-            sync_there = _moved(sync, dice.randint(-_ONE, _ONE) * sync_error)
-            yield _Draw(classes=self._classes, shared=shared, own=own, late=late, sync=sync_there)
+    dice = random.Random(_SEED)
+    sync, sync_error = machine.sync, round(machine.sync_error * _ONE)
+    for _ in range(count):
+        shared, own = ([dice.randint(-_ONE, _ONE) for _ in range(size)] for size in classes.counts)
+        late = {name: skew * dice.randint(0, _ONE) // _ONE for name, skew in skews.items()}
+        sync_there = _moved(sync, dice.randint(-_ONE, _ONE) * sync_error)
+        yield _Draw(shared=shared, own=own, late=late, sync=sync_there)
 
 
 def _moved(duration: int, share: int) -> int:

@@ -29,19 +29,26 @@ class Prices:
     machine: Machine
 
 
-def prove(program: StreamProgram, graph: OpGraph, prices: Prices | None = None) -> tuple[Finding, ...]:
+#: (before, after, reason) by FX node: what must have ended when what starts.
+Orders = tuple[tuple[str, str, str], ...]
+
+
+def prove(
+    program: StreamProgram, graph: OpGraph, prices: Prices | None = None, *, orders: Orders | None = None
+) -> tuple[Finding, ...]:
     """Return the findings on a program read back from the emitted graph; none of them is an error.
 
     Args:
         program: read back from the emitted graph.
         graph: of the graph as it was given; every order in it must hold in the program.
         prices: if given, it is also proved that no gangs of cores that wait for their peers can meet and not fit.
+        orders: what `orders_of` returns for the two, where that is known already.
 
     Raises:
         VerificationError: an order is lost or cannot be shown to hold, a storage is raced for, a wait is lost, or the program
             waits for itself.
     """
-    findings = _verify(program, graph, orders_of(program, graph), prices)
+    findings = _verify(program, graph, orders_of(program, graph) if orders is None else orders, prices)
     unproven = [finding for finding in findings if finding.kind == "order-unproven"]
     if unproven:
         raise VerificationError(f"the emitted graph could not be proved: {unproven[0].explanation}")
@@ -55,10 +62,12 @@ def prove_ascend_ir(
     prices: Prices | None = None,
     *,
     emitted: StreamProgram | None = None,
+    orders: Orders | None = None,
 ) -> tuple[Converted | None, tuple[str, ...]]:
     """Repeat the proof on what TorchAir makes of the emitted graph; return that, or notes that say why there is none.
 
-    `emitted` is what `read_fx` reads back from `graph_module`, where that is known already.
+    `emitted` is what `read_fx` reads back from `graph_module` and `orders` what `orders_of` returns for it, where they are known
+    already.
 
     Raises:
         VerificationError: as for `prove`.
@@ -76,8 +85,8 @@ def prove_ascend_ir(
     emitted = emitted or read_fx(graph_module)
     _labels_kept(emitted, program)
     _limits_kept(emitted, graph, program)
-    orders = _renamed(orders_of(emitted, graph), graph, program)
-    _without_errors(_verify(program, graph, orders, prices), "Ascend IR")
+    renamed = _renamed(orders_of(emitted, graph) if orders is None else orders, graph, program)
+    _without_errors(_verify(program, graph, renamed, prices), "Ascend IR")
     return converted, ()
 
 
@@ -127,7 +136,7 @@ def _limits_kept(emitted: StreamProgram, graph: OpGraph, converted: StreamProgra
             raise VerificationError(f"the Ascend IR lost the core limit {limit} of {name!r}: its tasks have {found or None}")
 
 
-def orders_of(program: StreamProgram, graph: OpGraph) -> tuple[tuple[str, str, str], ...]:
+def orders_of(program: StreamProgram, graph: OpGraph) -> Orders:
     """Return every order that must hold in an emitted program, as (before, after, reason) in names of FX nodes.
 
     Beside those of the graph: a view that became a task copies its storage, so it must come after whatever wrote the storage
@@ -139,8 +148,8 @@ def orders_of(program: StreamProgram, graph: OpGraph) -> tuple[tuple[str, str, s
         if "raw" in reason.split("+"):
             written_before.setdefault(after, []).append(before)
     tasks = {op.name for op in graph if op.unit is not Unit.FREE}
-    readers = _readers(program, tasks)
     copies = [step for step in program.steps if step.stream is not None and step.reads and step.name not in tasks]
+    readers = _readers(program, tasks) if copies else {}
     added = {
         (writer, copy.name, "raw")
         for copy in copies

@@ -37,10 +37,10 @@ from autostream.program import (
     simulate,
 )
 from autostream.program.fx import read_fx
-from autostream.proof import Convert, Prices, limits_written, prove, prove_ascend_ir
+from autostream.proof import Convert, Prices, limits_written, orders_of, prove, prove_ascend_ir
 from autostream.rewrite.dialect import Dialect
 from autostream.rewrite.emit import Emitted, emit
-from autostream.scheduling import Problem, Schedule, lower_bound
+from autostream.scheduling import Problem, Schedule
 from autostream.scheduling.reasons import placed
 
 
@@ -103,7 +103,8 @@ class Trial:
         ran = {**priced, **limited}
         prices = Prices(costs=ran, machine=self.machine)
         limits_written(program, {} if split is None else split.limits)
-        findings = prove(program, self.graph, prices)
+        orders = orders_of(program, self.graph)
+        findings = prove(program, self.graph, prices, orders=orders)
         # The rewritten graph may hold buffers that the given one lacks.
         memory = peak_memory(program, rewritten.storages, returned=returned_storages(rewritten))
         after = simulate(program, ran, self.machine)
@@ -121,7 +122,9 @@ class Trial:
         if refusal is not None:
             return self._outcome(*refusal, numbers, known)
         try:
-            ascend_ir, notes = prove_ascend_ir(emitted.graph_module, self.graph, self.convert, prices, emitted=program)
+            ascend_ir, notes = prove_ascend_ir(
+                emitted.graph_module, self.graph, self.convert, prices, emitted=program, orders=orders
+            )
         except ConversionError as error:
             return self._outcome("not-convertible", _not_convertible(error), numbers, known)
         known |= {"notes": (*known["notes"], *notes), "graph_module": emitted.graph_module, "ascend_ir": ascend_ir}
@@ -143,7 +146,7 @@ class Trial:
         return {
             "serial_ns": self.before.makespan,
             "scheduled_ns": self.before.makespan,
-            "lower_bound_ns": lower_bound(self.problem) if split is None else split.lower_bound,
+            "lower_bound_ns": schedule.lower_bound if split is None else split.lower_bound,
             "unmeasured": unmeasured(self.costs),
             "strategy": schedule.strategy,
         }

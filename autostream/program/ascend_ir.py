@@ -28,16 +28,17 @@ def read_ascend_ir(
     Raises:
         InputError: the source cannot be read or is no Ascend IR; names it, what was expected and the parser's complaint.
     """
-    return program_of(load_ops(source), in_order=in_order, written_back=written_back)
+    return program_of(load_ops(source, described=False), in_order=in_order, written_back=written_back)
 
 
 def program_of(
     ops: Sequence[GeOp], *, in_order: bool | None = None, written_back: Mapping[str, tuple[str, ...]] | None = None
 ) -> StreamProgram:
     """Return the program of the operators of an Ascend IR graph; see `read_ascend_ir`."""
-    ops = _topological(ops)
-    sources = _sources(ops)
-    constant = _constant(ops)
+    producers = {op.name: _producers(op) for op in ops}
+    ops = _topological(ops, producers)
+    sources = _sources(ops, producers)
+    constant = _constant(ops, producers)
     streams = {op.name: None if op.name in constant else ge_stream(op.type, op.label) for op in ops}
     memory = Memory(ops, _shared(ops, written_back or {}))
     steps = []
@@ -57,65 +58,71 @@ def program_of(
     return StreamProgram(
         semantics=Semantics.GE,
         steps=tuple(steps),
-        edges=tuple(_edges(ops)),
+        edges=tuple(_edges(ops, producers)),
         in_order=bool(in_order),
-        lost=tuple(_lost(ops, streams, constant)),
+        lost=tuple(_lost(ops, producers, streams, constant)),
     )
+
+
+#: By operator, those whose data it reads.
+_Producers = Mapping[str, tuple[str, ...]]
 
 
 def _producers(op: GeOp) -> tuple[str, ...]:
     """Return the operators whose data `op` reads, each once."""
-    return tuple(dict.fromkeys(source.producer for source in op.inputs if source is not None))
+    return tuple(dict.fromkeys([source.producer for source in op.inputs if source is not None]))
 
 
-def _topological(ops: Sequence[GeOp]) -> tuple[GeOp, ...]:
+def _topological(ops: Sequence[GeOp], producers: _Producers) -> tuple[GeOp, ...]:
     """Return the operators in the topological order closest to the listing; a cyclic graph stays as listed."""
     index = {op.name: position for position, op in enumerate(ops)}
-    before = [sorted({index[name] for name in (*_producers(op), *op.controls) if name in index}) for op in ops]
+    before = [[index[name] for name in (*producers[op.name], *op.controls) if name in index] for op in ops]
     order = linear_extension(before)
     return tuple(ops[position] for position in order) if len(order) == len(ops) else tuple(ops)
 
 
-def _constant(ops: Sequence[GeOp]) -> set[str]:
+def _constant(ops: Sequence[GeOp], producers: _Producers) -> set[str]:
     """Return the operators that are constants or are computed from constants alone while GE compiles: they emit no task."""
+    types = {op.type for op in ops}
+    constants, folded = kinds().constants.among(types), kinds().folded.among(types)
     constant: set[str] = set()
     for op in ops:
-        producers = _producers(op)
-        folds = op.type in kinds().folded and producers and constant.issuperset(producers)
-        if op.type in kinds().constants or folds:
+        read = producers[op.name]
+        if op.type in constants or (op.type in folded and read and constant.issuperset(read)):
             constant.add(op.name)
     return constant
 
 
-def _edges(ops: Sequence[GeOp]) -> Iterator[Edge]:
-    names = {op.name for op in ops}
+def _edges(ops: Sequence[GeOp], producers: _Producers) -> Iterator[Edge]:
     for op in ops:
-        for name in _producers(op):
+        for name in producers[op.name]:
             yield Edge(before=name, after=op.name, kind=EdgeKind.DATA)
         for name in op.controls:
-            if name in names:
+            if name in producers:
                 yield Edge(before=name, after=op.name, kind=EdgeKind.CONTROL)
 
 
-def _sources(ops: Sequence[GeOp]) -> dict[str, str]:
+def _sources(ops: Sequence[GeOp], producers: _Producers) -> dict[str, str]:
     """Return the FX node each operator was emitted for.
 
     TorchAir names the node on the operator that produces its value. The operators a converter emits on the way have no name:
     they belong to the next named operator that depends on them. Inputs and constants belong to none.
     """
     sources = {op.name: op.fx_node for op in ops}
-    unnamed: dict[str, GeOp] = {}
+    unnamed: set[str] = set()
     for op in ops:
-        if not op.fx_node:
+        node = sources[op.name]
+        if not node:
             if op.inputs:
-                unnamed[op.name] = op
+                unnamed.add(op.name)
             continue
-        stack = [op]
+        stack = [op.name]
         while stack:
-            for name in _producers(stack.pop()):
+            for name in producers[stack.pop()]:
                 if name in unnamed:
-                    sources[name] = op.fx_node
-                    stack.append(unnamed.pop(name))
+                    sources[name] = node
+                    unnamed.remove(name)
+                    stack.append(name)
     return sources
 
 
@@ -131,11 +138,11 @@ def _shared(ops: Sequence[GeOp], written_back: Mapping[str, tuple[str, ...]]) ->
     }
 
 
-def _lost(ops: Sequence[GeOp], streams: Mapping[str, str | None], constant: set[str]) -> Iterator[Lost]:
+def _lost(ops: Sequence[GeOp], producers: _Producers, streams: Mapping[str, str | None], constant: set[str]) -> Iterator[Lost]:
     """Find control edges that order nothing because one end emits no task."""
     by_name = {op.name: op for op in ops}
     for op in ops:
-        if op.type in kinds().sinks:
+        if not op.controls or op.type in kinds().sinks:
             continue
         for name in op.controls:
             producer = by_name.get(name)
@@ -147,7 +154,7 @@ def _lost(ops: Sequence[GeOp], streams: Mapping[str, str | None], constant: set[
                     explanation=f"waits for {name!r}, which the graph no longer holds",
                 )
             elif streams[op.name] is None:
-                kind = "wait-on-const" if op.name in constant or not _producers(op) else "wait-on-view"
+                kind = "wait-on-const" if op.name in constant or not producers[op.name] else "wait-on-view"
                 yield Lost(
                     kind=kind,
                     step=op.name,
@@ -155,7 +162,7 @@ def _lost(ops: Sequence[GeOp], streams: Mapping[str, str | None], constant: set[
                     explanation=f"the wait for {name!r} landed on {op.name!r} ({op.type}), which emits no task; nothing waits",
                 )
             elif streams[name] is None:
-                kind = "wait-on-input" if name in constant or not _producers(producer) else "record-after-view"
+                kind = "wait-on-input" if name in constant or not producers[name] else "record-after-view"
                 yield Lost(
                     kind=kind,
                     step=op.name,

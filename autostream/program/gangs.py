@@ -33,11 +33,15 @@ def per_step(program: StreamProgram, values: Mapping[str, _Value]) -> dict[str, 
     for step in program.steps:
         if step.stream is not None:
             tasks.setdefault(step.source, []).append(step)
-    found = {}
+    found: dict[str, _Value] = {}
     for source, steps in tasks.items():
-        meant = [step for step in steps if is_collective(step.kind)] or steps[-1:]
-        found.update({step.name: values[source] for step in meant if source in values})
-        found.update({step.name: values[step.name] for step in steps if step.name in values})
+        meant = steps if len(steps) == 1 else [step for step in steps if is_collective(step.kind)] or steps[-1:]
+        if source in values:
+            for step in meant:
+                found[step.name] = values[source]
+        for step in steps:
+            if step.name in values:
+                found[step.name] = values[step.name]
     return found
 
 
@@ -68,6 +72,11 @@ def heaviest_sets(weights: Sequence[int], concurrent: Iterable[tuple[int, int]],
     graph.add_nodes_from((position, {"weight": weight}) for position, weight in enumerate(weights) if weight)
     graph.add_edges_from((one, two) for one, two in concurrent if weights[one] and weights[two])
     for component in nx.connected_components(graph):
+        if len(component) == 1:
+            (alone,) = component
+            if weights[alone] > capacity:
+                yield (alone,)
+            continue
         part = nx.Graph()
         part.add_nodes_from((position, graph.nodes[position]) for position in sorted(component))
         part.add_edges_from(graph.edges(part))

@@ -87,15 +87,20 @@ class GeOp:
     @property
     def fx_node(self) -> str:
         """FX node whose value the operator produces, empty if it produces none."""
-        return next((value.split(".", 1)[0] for value in self.fx_values if value), "")
+        for value in self.fx_values:
+            if value:
+                return value.split(".", 1)[0]
+        return ""
 
 
-def load_ops(source: bytes | str | Path) -> tuple[GeOp, ...]:
+def load_ops(source: bytes | str | Path, *, described: bool = True) -> tuple[GeOp, ...]:
     """Return the operators of a graph in listing order.
 
     Args:
         source: the graph itself as bytes or text, or the path of a file that holds either. A str without a line break or a
             brace is a path.
+        described: False if nobody asks for shapes, data types and process groups: those of a GraphDef are left out then, as
+            reading them takes as long as all the rest.
 
     Raises:
         InputError: the file cannot be read, or it holds no Ascend IR; names the source and the parser's complaint.
@@ -109,10 +114,10 @@ def load_ops(source: bytes | str | Path) -> tuple[GeOp, ...]:
         )
     if text is None:
         binary = data if isinstance(data, bytes) else data.encode()
-        return _ops(_graph(lambda kind: _parse_binary(binary, kind, where), where), where)
+        return _ops(_graph(lambda kind: _parse_binary(binary, kind, where), where), where, described)
     if text[1] == "node":
         return _dump_ops(_parse_text(text[0], "DumpGraph", where), where)
-    return _ops(_graph(lambda kind: _parse_text(text[0], kind, where), where), where)
+    return _ops(_graph(lambda kind: _parse_text(text[0], kind, where), where), where, described)
 
 
 def _read(source: bytes | str | Path) -> tuple[str, bytes | str]:
@@ -168,34 +173,44 @@ def _from_text(text: str, kind: str) -> Message:
     return parsed
 
 
-def _ops(graph: Any, where: str) -> tuple[GeOp, ...]:
-    return _checked([_op(op) for op in graph.op], where)
+def _ops(graph: Any, where: str, described: bool) -> tuple[GeOp, ...]:
+    return _checked([_op(op, described) for op in graph.op], where)
 
 
-def _op(op: Any) -> GeOp:
+def _op(op: Any, described: bool) -> GeOp:
+    attrs, outputs = op.attr, tuple(op.output_desc)
     data, controls = _split_inputs(op.input)
+    limits = {key: attrs[key].s.decode(errors="replace") for key in CORE_LIMITS if key in attrs}
     return GeOp(
         name=op.name,
         type=op.type,
-        label=_label(op.attr[_LABEL]) if _LABEL in op.attr else None,
+        label=_label(attrs[_LABEL]) if _LABEL in attrs else None,
         inputs=data,
         controls=controls,
-        input_names=_ports(op.attr, "input", op.input_desc),
-        output_names=_ports(op.attr, "output", op.output_desc),
-        fx_values=tuple(_fx_value(desc) for desc in op.output_desc),
-        shapes=tuple(_shape(desc) for desc in op.output_desc),
-        tensors=tuple(_tensor(desc) for desc in op.output_desc),
-        group_size=_ranks(op.attr[key].i for key in _RANKS if key in op.attr),
-        group=next((op.attr[key].s.decode(errors="replace") for key in _GROUPS if key in op.attr), ""),
-        cores=core_limit({key: op.attr[key].s.decode(errors="replace") for key in CORE_LIMITS if key in op.attr}),
+        input_names=_ports(attrs, "input", op.input_desc),
+        output_names=_ports(attrs, "output", outputs),
+        fx_values=tuple([_fx_value(desc) for desc in outputs]),
+        cores=core_limit(limits) if limits else None,
+        **(_description(attrs, outputs) if described else {}),
     )
+
+
+def _description(attrs: Any, outputs: Sequence[Any]) -> dict[str, Any]:
+    """Return the fields that only those ask for who price an operator."""
+    return {
+        "shapes": tuple(_shape(desc) for desc in outputs),
+        "tensors": tuple(_tensor(desc) for desc in outputs),
+        "group_size": _ranks(attrs[key].i for key in _RANKS if key in attrs),
+        "group": next((attrs[key].s.decode(errors="replace") for key in _GROUPS if key in attrs), ""),
+    }
 
 
 def _ports(attrs: Any, side: str, descs: Sequence[Any]) -> tuple[str, ...]:
     """Return the port names; a graph that GE has written keeps them only in a pair of attributes (name and index)."""
-    if any(desc.name for desc in descs) or f"_{side}_name_key" not in attrs:
-        return tuple(desc.name for desc in descs)
-    names = [""] * len(descs)
+    given = tuple([desc.name for desc in descs])
+    if not given or any(given) or f"_{side}_name_key" not in attrs:
+        return given
+    names = [""] * len(given)
     for name, index in zip(attrs[f"_{side}_name_key"].list.s, attrs[f"_{side}_name_value"].list.i, strict=False):
         if 0 <= index < len(names):
             names[index] = name.decode(errors="replace")
@@ -292,7 +307,7 @@ def _split_inputs(entries: Iterable[str]) -> tuple[tuple[GeInput | None, ...], t
             data.append(GeInput(producer=producer, index=int(index)))
         else:
             data.append(GeInput(producer=entry, index=0))
-    return tuple(data), tuple(dict.fromkeys(controls))
+    return tuple(data), tuple(dict.fromkeys(controls)) if controls else ()
 
 
 def _checked(ops: list[GeOp], where: str) -> tuple[GeOp, ...]:

@@ -20,10 +20,10 @@ class HappensBefore:
 
     def __init__(self, order: Order, *, stream_order: bool) -> None:
         placed = predecessors(order, stream_order=stream_order)
-        cycle = find_cycle(placed)
-        if cycle:
-            raise VerificationError(f"the program waits for itself: {' -> '.join(order.names[i] for i in (*cycle, cycle[0]))}")
         sequence = linear_extension(placed)
+        if len(sequence) < len(placed):
+            cycle = find_cycle(placed)
+            raise VerificationError(f"the program waits for itself: {' -> '.join(order.names[i] for i in (*cycle, cycle[0]))}")
         #: Steps with a task in an order that respects happens-before.
         self.sequence = tuple(order.names[position] for position in sequence)
         self._names = order.names
@@ -100,14 +100,17 @@ class _Reach:
     """Per step, what is over when it starts and what starts when it is over: one pass each way over the edges."""
 
     def __init__(self, sequence: Sequence[int], before: Sequence[Sequence[int]]) -> None:
-        self.past = [0] * len(sequence)
-        self._future = [0] * len(sequence)
+        self.past = past = [0] * len(sequence)
+        self._future = future = [0] * len(sequence)
         for position in sequence:
+            behind = 0
             for source in before[position]:
-                self.past[position] |= self.past[source] | 1 << source
+                behind |= past[source] | 1 << source
+            past[position] = behind
         for position in reversed(sequence):
+            ahead = future[position] | 1 << position
             for source in before[position]:
-                self._future[source] |= self._future[position] | 1 << position
+                future[source] |= ahead
 
     def ordered(self, position: int) -> int:
         """Return the step itself and all that come before or after it."""

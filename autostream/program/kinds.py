@@ -33,6 +33,10 @@ class Patterns:
     def __contains__(self, kind: str) -> bool:
         return kind in self.exact or kind.startswith(self.prefixes)
 
+    def among(self, types: Iterable[str]) -> frozenset[str]:
+        """Return those of some operator types that are in the set."""
+        return frozenset(kind for kind in types if kind in self)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kinds:
@@ -93,6 +97,7 @@ def kinds() -> Kinds:
     )
 
 
+@functools.lru_cache(maxsize=4096)
 def ge_stream(op_type: str, label: str | None) -> str | None:
     """Return the stream GE runs an operator of the Ascend IR on, or None if it emits no task."""
     if op_type in kinds().no_task:
@@ -102,11 +107,13 @@ def ge_stream(op_type: str, label: str | None) -> str | None:
     return HCCL if op_type in kinds().hccl else DEFAULT
 
 
+@functools.lru_cache(maxsize=4096)
 def may_vanish(kind: str) -> bool:
     """True for an operator (GE type or FX target) that GE may remove, handing its waits on to its consumers."""
     return kind in kinds().vanishing
 
 
+@functools.lru_cache(maxsize=4096)
 def is_collective(kind: str) -> bool:
     """True for an operator (GE type or FX target) that communicates with other ranks."""
     return kind in kinds().collectives

@@ -91,10 +91,14 @@ def lifetimes(program: StreamProgram, storages: Mapping[str, Storage], *, return
     Raises:
         VerificationError: the program waits for itself.
     """
-    program = as_issued(program)
-    order = order_of(program)
+    return _lifetimes(program, _issued(program), storages, returned)
+
+
+def _lifetimes(
+    program: StreamProgram, issued: _Issued, storages: Mapping[str, Storage], returned: Collection[str]
+) -> tuple[Lifetime, ...]:
+    tasks, order = issued.tasks, issued.order
     syncs = _BackSyncs(order) if program.semantics is Semantics.GE else None
-    tasks = tuple(step for step in program.steps if step.stream is not None)
     creators, uses = _uses(tasks, storages)
     lanes = _positions(order.streams)
     end, kept, guards = len(tasks), frozenset(returned), frozenset(program.guards)
@@ -130,9 +134,8 @@ def peak_memory(program: StreamProgram, storages: Mapping[str, Storage], *, retu
 
     Arguments and errors are those of `lifetimes`.
     """
-    program = as_issued(program)
-    lives = lifetimes(program, storages, returned=returned)
-    names = [step.name for step in program.steps if step.stream is not None]
+    issued = _issued(program)
+    lives, names = _lifetimes(program, issued, storages, returned), issued.order.names
     pools = []
     for stream in dict.fromkeys(life.stream for life in lives):
         peak, at = _peak(((life.born, life.freed, life.nbytes) for life in lives if life.stream == stream), len(names))
@@ -176,16 +179,39 @@ def as_issued(program: StreamProgram) -> StreamProgram:
     Raises:
         VerificationError: the program waits for itself.
     """
+    tasks = _issued(program).tasks
+    idle = (step for step in program.steps if step.stream is None)
+    return replace(program, steps=(*tasks, *idle), in_order=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Issued:
+    """The tasks of a program in the order in which they are issued, and the waits between them."""
+
+    tasks: tuple[Step, ...]
+    order: Order
+
+
+def _issued(program: StreamProgram) -> _Issued:
+    """Return the tasks as `as_issued` orders them, with the same errors."""
     order = order_of(program)
+    tasks = tuple(step for step in program.steps if step.stream is not None)
     sequence = linear_extension(predecessors(order, stream_order=True))
     if len(sequence) < len(order.names) and not keeps_stream_order(program):
         sequence = linear_extension(order.waits)  # the engine has to re-sort a stream
     if len(sequence) < len(order.names):
         cycle = find_cycle(predecessors(order, stream_order=keeps_stream_order(program)))
         raise VerificationError(f"the program waits for itself: {' -> '.join(order.names[i] for i in (*cycle, cycle[0]))}")
-    tasks = [step for step in program.steps if step.stream is not None]
-    idle = (step for step in program.steps if step.stream is None)
-    return replace(program, steps=(*(tasks[position] for position in sequence), *idle), in_order=True)
+    place = {position: issued for issued, position in enumerate(sequence)}
+    return _Issued(
+        tasks=tuple(tasks[position] for position in sequence),
+        order=Order(
+            names=tuple(order.names[position] for position in sequence),
+            streams=tuple(order.streams[position] for position in sequence),
+            waits=tuple(tuple(sorted([place[before] for before in order.waits[position]])) for position in sequence),
+            may_vanish=tuple(order.may_vanish[position] for position in sequence),
+        ),
+    )
 
 
 class _BackSyncs:

@@ -22,6 +22,9 @@ class Memory:
     """
 
     def __init__(self, ops: Sequence[GeOp], shared: Mapping[tuple[str, int], tuple[str, ...]]) -> None:
+        types = {op.type for op in ops}
+        self._views, self._may_alias = kinds().views.among(types), kinds().may_alias.among(types)
+        self._overwrites, self._no_task = kinds().overwrites.among(types), kinds().no_task.among(types)
         self._storages: dict[tuple[str, int], tuple[str, ...]] = {}
         for op in ops:
             for index in range(max(1, len(op.output_names))):
@@ -34,19 +37,19 @@ class Memory:
 
     def reads(self, op: GeOp) -> tuple[str, ...]:
         """Return the storages an operator reads, each once."""
-        overwritten = set(self._in_place(op).values()) if op.type in kinds().overwrites else set()
+        overwritten = set(self._in_place(op).values()) if op.type in self._overwrites else set()
         return self._where(self._input(source) for port, source in enumerate(op.inputs) if port not in overwritten)
 
     def writes(self, op: GeOp) -> tuple[str, ...]:
         """Return the storages an operator writes, each once."""
-        if op.type in kinds().may_alias:
+        if op.type in self._may_alias:
             return self._where([tuple(_own(op, index) for index in range(max(1, len(op.output_names))))])
         return self._where(self._storages[op.name, index] for index in range(len(op.output_names)))
 
     def _output(self, op: GeOp, index: int) -> tuple[str, ...]:
-        if op.type in kinds().views:
+        if op.type in self._views:
             return self._input(op.inputs[0] if op.inputs else None)
-        if op.type in kinds().may_alias:
+        if op.type in self._may_alias:
             return (_own(op, index), *self._input(op.inputs[index] if index < len(op.inputs) else None))
         port = self._in_place(op).get(index)
         if port is not None:
@@ -60,13 +63,15 @@ class Memory:
         return self._storages.get(key, (f"{source.producer}:{source.index}",))
 
     def _where(self, groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-        storages = (storage for group in groups for storage in group)
+        storages = dict.fromkeys([storage for group in groups for storage in group])
+        if self._placed.keys().isdisjoint(storages):
+            return tuple(storages)
         return tuple(dict.fromkeys(place for storage in storages for place in self._placed.get(storage, (storage,))))
 
-    @staticmethod
-    def _in_place(op: GeOp) -> dict[int, int]:
+    def _in_place(self, op: GeOp) -> dict[int, int]:
         """Return output index -> input index of the outputs that are inputs changed in place."""
-        if op.type in kinds().no_task:  # Data, for one, has an input port of its own that means something else
+        # Data, for one, has an input port of its own that means something else.
+        if op.type in self._no_task or not set(op.output_names).intersection(op.input_names):
             return {}
         ports = {name: port for port, name in enumerate(op.input_names) if name and port < len(op.inputs)}
         return {index: ports[name] for index, name in enumerate(op.output_names) if name in ports}

@@ -93,15 +93,17 @@ class _Producers:
         self._position = position
         self._behind: dict[str, frozenset[int]] = {}
 
-    def of(self, name: str) -> frozenset[int]:
+    def of(self, name: str) -> set[int]:
         found: set[int] = set()
         for producer in self._data.get(name, ()):
-            found |= self._through(producer)
-        return frozenset(found)
+            at = self._position.get(producer)
+            if at is not None:
+                found.add(at)
+            elif producer in self._data:
+                found |= self._through(producer)
+        return found
 
     def _through(self, name: str) -> frozenset[int]:
-        if name in self._position:
-            return frozenset({self._position[name]})
         stack, seen = [name], {name}
         while stack:  # settle the steps without a task behind `name`, producers first
             current = stack[-1]
@@ -141,6 +143,8 @@ def predecessors(order: Order, *, stream_order: bool, vanishing: bool = True) ->
 
 def linear_extension(before: Sequence[Sequence[int]]) -> list[int]:
     """Return the positions in a topological order, the lowest first; positions on or behind a cycle are left out."""
+    if all(source < position for position, sources in enumerate(before) for source in sources):
+        return list(range(len(before)))
     after: list[list[int]] = [[] for _ in before]
     missing = [len(sources) for sources in before]
     for position, sources in enumerate(before):

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from autostream.errors import VerificationError
 from autostream.program.happens import HappensBefore, keeps_stream_order
 from autostream.program.kinds import DEFAULT, is_collective, kinds
 from autostream.program.losses import streams_of
 from autostream.program.model import Edge, EdgeKind, Finding, Semantics, Severity, Step, StreamProgram
-from autostream.program.order import Order, find_cycle, order_of, predecessors
+from autostream.program.order import Order, order_of, predecessors
 from autostream.program.races import conflict
 
 #: Predicts how long a program runs, ns.
@@ -73,9 +74,11 @@ def _planned(program: StreamProgram, order: Order, intended: Intended) -> tuple[
         for later in tasks.get(after, ()):
             waits[later].update(earlier for earlier in tasks.get(before, ()) if earlier != later)
     planned = replace(order, waits=tuple(tuple(sorted(positions)) for positions in waits), may_vanish=(False,) * len(order.names))
-    if find_cycle(predecessors(planned, stream_order=True)):
+    try:
+        allowed = HappensBefore(planned, stream_order=True)
+    except VerificationError:
         return None
-    return HappensBefore(planned, stream_order=True), frozenset(order.names[position] for position in known)
+    return allowed, frozenset(order.names[position] for position in known)
 
 
 def _successors(order: Order, known: frozenset[str]) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -23,6 +24,8 @@ class _Conflicts:
 
 def conflict(one: Step, two: Step) -> bool:
     """Return True if both may touch a byte that at least one of them writes."""
+    if set(one.writes).isdisjoint((*two.reads, *two.writes)) and set(one.reads).isdisjoint(two.writes):
+        return False
     reads, writes = parts_of(two.reads, two.read_regions), parts_of(two.writes, two.write_regions)
     own = parts_of(one.reads, one.read_regions)
     return any(
@@ -43,10 +46,14 @@ def races(program: StreamProgram, certain: HappensBefore, emitted: HappensBefore
     """
     lanes = {stream: certain.mask(step.name for step in steps) for stream, steps in program.streams().items()}
     by_name = {step.name: step for step in program.steps}
+    unordered_with = functools.cache(certain.unordered)
     for storage, accesses in _accesses(program).items():
+        touching = certain.mask(accesses)
+        if not any(touching & unordered_with(name) for name in accesses if storage in by_name[name].writes):
+            continue
         found: dict[tuple[str, str, bool], _Conflicts] = {}
-        for step, others in _conflicting(storage, accesses, certain):
-            unordered = others & certain.unordered(step.name)
+        for step, others in _conflicting(storage, [by_name[name] for name in accesses], certain):
+            unordered = others & unordered_with(step.name)
             if not unordered:
                 continue
             by_emission = unordered & ~emitted.unordered(step.name)
@@ -54,36 +61,36 @@ def races(program: StreamProgram, certain: HappensBefore, emitted: HappensBefore
                 for relies, pairs in ((False, unordered & ~by_emission & lane), (True, by_emission & lane)):
                     if pairs:
                         low, high = sorted((str(step.stream), stream))
-                        first, second = sorted((step, by_name[certain.first(pairs)]), key=accesses.__getitem__)
+                        first, second = sorted((step, by_name[certain.first(pairs)]), key=lambda one: accesses[one.name])
                         found.setdefault((low, high, relies), _Conflicts(first, second)).count += pairs.bit_count()
         for (_, _, relies), conflicts in found.items():
             yield _finding(program, storage, conflicts, relies=relies)
 
 
-def _accesses(program: StreamProgram) -> dict[str, dict[Step, int]]:
+def _accesses(program: StreamProgram) -> dict[str, dict[str, int]]:
     """Return for every storage that is written the tasks that touch it, with their place in emission order."""
-    touched: dict[str, dict[Step, int]] = {}
+    touched: dict[str, dict[str, int]] = {}
     written: set[str] = set()
     for position, step in enumerate(program.steps):
         if step.stream is None:
             continue
         written.update(step.writes)
         for storage in dict.fromkeys((*step.reads, *step.writes)):
-            touched.setdefault(storage, {})[step] = position
+            touched.setdefault(storage, {})[step.name] = position
     return {storage: steps for storage, steps in touched.items() if storage in written and len(steps) > 1}
 
 
-def _conflicting(storage: str, accesses: Iterable[Step], happens: HappensBefore) -> Iterator[tuple[Step, int]]:
+def _conflicting(storage: str, accesses: Sequence[Step], happens: HappensBefore) -> Iterator[tuple[Step, int]]:
     """Yield every writer of a storage with those that may touch a byte it writes, without the writers that had it already."""
-    read = {step: parts_of((storage,), _in(storage, step.read_regions))[storage] for step in accesses if storage in step.reads}
-    wrote = {step: parts_of((storage,), _in(storage, step.write_regions))[storage] for step in accesses if storage in step.writes}
-    near = neighbours(dict.fromkeys(part for parts in (*read.values(), *wrote.values()) for part in parts))
+    read = [(s, parts_of((storage,), _in(storage, s.read_regions))[storage]) for s in accesses if storage in s.reads]
+    wrote = [(s, parts_of((storage,), _in(storage, s.write_regions))[storage]) for s in accesses if storage in s.writes]
+    near = neighbours(dict.fromkeys(part for _, parts in (*read, *wrote) for part in parts))
     touching = dict.fromkeys(near, 0)
-    for step, parts in (*read.items(), *wrote.items()):
+    for step, parts in (*read, *wrote):
         for part in parts:
             touching[part if part in near else None] |= happens.mask([step.name])
     had = dict.fromkeys(near, 0)
-    for step, parts in wrote.items():
+    for step, parts in wrote:
         known = {part if part in near else None for part in parts}
         around = {other for part in known for other in near[part]}
         others = done = 0

@@ -145,6 +145,8 @@ def _unordered(evidence: Evidence, befores: list[Step], afters: list[Step], reas
     value may flow from any task of the first (one of several results) through a view that is a task of its own. Of two
     collectives the communication is meant.
     """
+    if all(evidence.certain.before(before.name, after.name) for before in befores for after in afters):
+        return None
     if any(is_collective(step.kind) for step in befores) and any(is_collective(step.kind) for step in afters):
         befores = [step for step in befores if is_collective(step.kind)]
         afters = [step for step in afters if is_collective(step.kind)]

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -135,6 +136,20 @@ def test_what_is_told_of_tensors() -> None:
     for desc, wanted in told.items():
         tensor = load_ops(f'op {{ name: "x" type: "Data" output_desc {{ name: "y" {desc} }} }}')[0].tensors[0]
         assert (tensor.shape, tensor.dtype, tensor.dynamic) == wanted, desc
+
+
+def test_what_only_prices_ask_for_can_be_left_out() -> None:
+    text = """
+    op {
+      name: "c" type: "HcomAllReduce" input: "x:0"
+      attr { key: "group" value { s: "g" } } attr { key: "rank_size" value { i: 4 } }
+      output_desc { name: "y" dtype: DT_FLOAT shape { dim: 8 } }
+    }
+    op { name: "x" type: "Data" output_desc { name: "y" } }
+    """
+    full, bare = load_ops(text)[0], load_ops(text, described=False)[0]
+    assert (full.group, full.group_size, full.shapes, len(full.tensors)) == ("g", 4, ((8,),), 1)
+    assert bare == replace(full, group="", group_size=None, shapes=(), tensors=())
 
 
 def test_the_ranks_of_a_collective() -> None:
