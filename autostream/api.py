@@ -123,6 +123,8 @@ def schedule(
     captured = to_aten(program, example_inputs, example_kwargs)
     convert = functools.partial(_convert, captured) if host else None
     outcome = plan(captured.graph_module, model=model, options=chosen, dialect=Air(), convert=convert, notes=captured.notes)
+    if outcome.graph_module is not None:
+        outcome.graph_module.recompile()  # its code was not needed so far
     report = outcome.document(name=captured.name, options=chosen, model=model)
     if what_if:
         rows = variants(captured.graph_module, model=model, options=chosen, dialect=Air())

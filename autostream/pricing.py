@@ -27,8 +27,8 @@ def price(op: Op, model: CostModel, options: Options) -> Cost:
     if options.same_unit_overlap:
         return cost
     held, machine = cost.resources, model.machine
-    everything = replace(held, aic=machine.aic if held.aic else 0, aiv=machine.aiv if held.aiv else 0)
-    return replace(cost, resources=everything)
+    aic, aiv = machine.aic if held.aic else 0, machine.aiv if held.aiv else 0
+    return cost if (aic, aiv) == (held.aic, held.aiv) else replace(cost, resources=replace(held, aic=aic, aiv=aiv))
 
 
 def price_limited(op: Op, model: CostModel, aic: int, aiv: int) -> Cost | None:

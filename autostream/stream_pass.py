@@ -91,8 +91,7 @@ class StreamPass(CustomGraphPass):
         outcome = self.judge(graph_module, example_inputs, config)
         # Everything that can fail is behind us: the swap is all there is.
         if outcome is not None and outcome.graph_module is not None:
-            graph_module.graph = outcome.graph_module.graph
-            graph_module.recompile()
+            graph_module.graph = outcome.graph_module.graph  # which makes the code
         if config is not None:
             _sort(config, stable=outcome is not None and outcome.verdict.code in ("accepted", "already-scheduled"))
 

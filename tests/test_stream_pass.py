@@ -56,6 +56,17 @@ def test_an_accepted_plan_asks_torchair_for_the_stable_order() -> None:
     assert config.experimental_config.topology_sorting_strategy.value == "StableRDFS"  # type: ignore[attr-defined]
 
 
+def test_the_code_of_an_accepted_graph_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    graph_module, made = _graph(), []
+    original = fx.GraphModule.recompile
+    monkeypatch.setattr(fx.GraphModule, "recompile", lambda module: (made.append(module), original(module))[1])
+    monkeypatch.setattr(offline, "convert", lambda _module: pytest.fail("not asked for here"))
+    monkeypatch.setattr("autostream.trial.prove_ascend_ir", lambda *_args, **_kwargs: (None, ()))
+    StreamPass(chip="910B2")(graph_module, None, None)
+    assert "scope_enter" in graph_module.code
+    assert [module for module in made if module is graph_module] == [graph_module] and len(made) == 1
+
+
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

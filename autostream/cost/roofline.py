@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import replace
 
@@ -24,7 +25,7 @@ class RooflineModel:
         self._chip = chip
         self._factors = factors or load_factors()
 
-    @property
+    @functools.cached_property
     def machine(self) -> Machine:
         """The chip the prices are for."""
         return self._chip.machine

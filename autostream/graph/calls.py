@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypeVar, TypeVarTuple
 
 import torch
 from torch import fx
@@ -15,6 +15,9 @@ from torch._ops import HigherOrderOperator, OpOverload
 
 from autostream.graph.units import OpInfo, classify
 from autostream.graph.values import MISSING, is_tensor, tensors_in, value_of
+
+_Found = TypeVar("_Found")
+_Rest = TypeVarTuple("_Rest")
 
 #: Namespaces whose schemas say truly what is aliased and written; what they leave out is in `ops.yaml`.
 _TRUSTED = frozenset(
@@ -73,6 +76,16 @@ class Kind(StrEnum):
     OUTPUT = "output"
 
 
+class Form:
+    """What calls have in common that differ only in which nodes they are given: see `Survey`. It lives as long as the survey."""
+
+    __slots__ = ("known",)
+
+    def __init__(self) -> None:
+        #: What `per_form` found out, by function and its other arguments.
+        self.known: dict[tuple[Any, ...], Any] = {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """One node, looked at once."""
@@ -85,6 +98,11 @@ class Facts:
     #: Arguments by schema name (empty where there is no schema).
     arguments: Mapping[str, Any]
     overload: OpOverload | None
+    #: The nodes it is given, each once, in the order of its arguments.
+    inputs: tuple[fx.Node, ...]
+    #: True if its value is known to consist of tensors of static shape (or of nothing).
+    static: bool = False
+    form: Form = field(default_factory=Form)
 
     @property
     def custom(self) -> bool:
@@ -113,14 +131,45 @@ class Facts:
         return _NO_OPS.get(self.target.rpartition(".")[0])
 
 
-def look(node: fx.Node) -> Facts:
-    """Return the facts of a node; never raises for a legal FX graph."""
+def look(node: fx.Node, *, static: bool = False) -> Facts:
+    """Return the facts of a node; never raises for a legal FX graph. `static`: see there."""
     kind = _kind(node)
     overload = _overload(node, kind)
     target = name_of(overload) if overload is not None else _name(node)
-    arguments = _bind(node, overload) if kind is not Kind.FUNCTIONALIZED else dict(node.kwargs)
     info = classify(target) if overload is not None or kind is Kind.GETITEM else None
-    return Facts(node=node, target=target, kind=kind, info=info, arguments=arguments, overload=overload)
+    return Facts(
+        node=node,
+        target=target,
+        kind=kind,
+        info=info,
+        arguments=bind(node, kind, overload),
+        overload=overload,
+        inputs=tuple(node.all_input_nodes),
+        static=static,
+    )
+
+
+def per_form(function: Callable[[Facts, *_Rest], _Found]) -> Callable[[Facts, *_Rest], _Found]:
+    """Have a function answer once for all calls of one form (and equal other arguments, which are hashable).
+
+    Only for what follows from the operator, its arguments and the values of the nodes: not from the nodes, their users or names.
+    """
+
+    @functools.wraps(function)
+    def found(item: Facts, *rest: *_Rest) -> _Found:
+        key = (function, *rest)
+        known = item.form.known
+        if key not in known:
+            known[key] = function(item, *rest)
+        result: _Found = known[key]
+        return result
+
+    return found
+
+
+def positions_of(item: Facts, nodes: Iterable[fx.Node]) -> tuple[int, ...]:
+    """Return which of its inputs the nodes are: the same for all calls of one form."""
+    return tuple(item.inputs.index(node) for node in nodes)
 
 
 def _is_trusted(overload: OpOverload | None) -> bool:
@@ -168,7 +217,10 @@ def _name(node: fx.Node) -> str:
     return f"{module}.{name}" if module else name
 
 
-def _bind(node: fx.Node, overload: OpOverload | None) -> dict[str, Any]:
+def bind(node: fx.Node, kind: Kind, overload: OpOverload | None) -> dict[str, Any]:
+    """Return the arguments of a node by the names of the schema; those of the wrapped operator for FUNCTIONALIZED."""
+    if kind is Kind.FUNCTIONALIZED:
+        return dict(node.kwargs)
     if overload is None:
         return {}
     return dict(zip(defaults_of(overload), node.args, strict=False)) | dict(node.kwargs)

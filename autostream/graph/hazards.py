@@ -7,11 +7,14 @@ conflicting accesses are made (last writer -> readers -> next writer), which kee
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from autostream.graph.aliases import Access
 from autostream.graph.model import Why
-from autostream.graph.regions import Part, neighbours, parts_of
+from autostream.graph.regions import Part, Region, neighbours, parts_of
+
+#: One reason alone: most edges have no other.
+_ONLY = {why: frozenset({why}) for why in Why}
 
 
 class Edges:
@@ -21,13 +24,14 @@ class Edges:
         """Start without edges between the operators `names`, in graph order."""
         self.names = tuple(names)
         self.position = {name: position for position, name in enumerate(names)}
-        self._reasons: dict[tuple[int, int], set[Why]] = {}
+        self._reasons: dict[tuple[int, int], frozenset[Why]] = {}
 
     def add(self, before: int, after: int, why: Why) -> None:
         """Add one reason for the operator at `before` to precede the one at `after`."""
         assert before <= after, f"an edge from {self.names[before]} back to {self.names[after]}"
         if before != after:
-            self._reasons.setdefault((before, after), set()).add(why)
+            known = self._reasons.get((before, after))
+            self._reasons[before, after] = _ONLY[why] if known is None else known | _ONLY[why]
 
     def has(self, before: int, after: int) -> bool:
         """Tell whether there is an edge already."""
@@ -39,7 +43,8 @@ class Edges:
 
     def named(self) -> list[tuple[str, str, frozenset[Why]]]:
         """Return the edges with names and reasons, in graph order."""
-        return [(self.names[a], self.names[b], frozenset(self._reasons[a, b])) for a, b in self.pairs()]
+        names = self.names
+        return [(names[before], names[after], self._reasons[before, after]) for before, after in self.pairs()]
 
 
 def add_storage_hazards(edges: Edges, accesses: Mapping[str, Access], producers: Sequence[set[int]]) -> None:
@@ -53,11 +58,17 @@ def add_storage_hazards(edges: Edges, accesses: Mapping[str, Access], producers:
         if not _through_views(edges, before, after, producers):
             edges.add(before, after, why)
 
-    parts = [_parts(accesses[name]) for name in edges.names]
-    histories = {storage: _History(found) for storage, found in _parts_by_storage(parts).items()}
-    for position, (read, mutated) in enumerate(parts):
+    changed = {storage for name in edges.names for storage in accesses[name].mutates}
+    # Most storages are written once, by what creates them: none of the accesses to these matters.
+    parts = {
+        position: (_parts(access.reads, access.read_regions, changed), _parts(access.mutates, access.mutated_regions, changed))
+        for position, access in enumerate(map(accesses.__getitem__, edges.names))
+        if access.mutates or not changed.isdisjoint(access.reads)
+    }
+    histories = {storage: _History(found) for storage, found in _parts_by_storage(parts.values()).items()}
+    for position, (read, mutated) in parts.items():
         for storage in read:
-            for before in histories[storage].writers_before(read[storage]) if storage in histories else ():
+            for before in histories[storage].writers_before(read[storage]):
                 add(before, position, Why.RAW)
         for storage in mutated:
             readers, writers = histories[storage].accesses_before(mutated[storage])
@@ -67,28 +78,25 @@ def add_storage_hazards(edges: Edges, accesses: Mapping[str, Access], producers:
                 add(before, position, Why.WAW)
             histories[storage].write(position, mutated[storage])
         for storage in read:
-            if storage in histories:
-                histories[storage].read(position, set(read[storage]) - set(mutated.get(storage, ())))
+            histories[storage].read(position, set(read[storage]) - set(mutated.get(storage, ())))
 
 
 _Parts = Mapping[str, tuple[Part, ...]]
 
 
-def _parts(access: Access) -> tuple[_Parts, _Parts]:
-    """Return the parts that an operator reads and changes, by storage."""
-    return parts_of(access.reads, access.read_regions), parts_of(access.mutates, access.mutated_regions)
+def _parts(storages: Iterable[str], regions: Iterable[tuple[str, Region]], changed: Collection[str]) -> _Parts:
+    """Return the parts that an operator accesses of the storages that any operator changes."""
+    return parts_of([storage for storage in storages if storage in changed], regions)
 
 
 def _parts_by_storage(accesses: Iterable[tuple[_Parts, _Parts]]) -> dict[str, tuple[Part, ...]]:
-    """Return the different parts of every storage that is changed."""
+    """Return the different parts of every storage."""
     found: dict[str, dict[Part, None]] = {}
-    changed: set[str] = set()
-    for read, mutated in accesses:
-        changed.update(mutated)
-        for parts in (read, mutated):
+    for both in accesses:
+        for parts in both:
             for storage in parts:
                 found.setdefault(storage, {}).update(dict.fromkeys(parts[storage]))
-    return {storage: tuple(parts) for storage, parts in found.items() if storage in changed}
+    return {storage: tuple(parts) for storage, parts in found.items()}
 
 
 class _History:
@@ -144,6 +152,8 @@ def add_prefetches(edges: Edges, accesses: Mapping[str, Access], prefetches: Seq
 
     Positions ascend. What a prefetch brings is the first storage it reads.
     """
+    if not prefetches:
+        return
     readers: dict[str, list[int]] = {}
     for task in set(tasks).difference(prefetches):
         for storage in accesses[edges.names[task]].reads:

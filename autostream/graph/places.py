@@ -11,9 +11,9 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from autostream.graph.calls import Facts, nodes_in
+from autostream.graph.calls import Facts, nodes_in, per_form
 from autostream.graph.regions import Region, in_blocks, region
-from autostream.graph.values import all_plain, tensors_in
+from autostream.graph.values import all_plain, elements_of, tensors_in, value_of
 
 #: Views that a backend may make a copying task of, which reads all of the value before anything is cut out of it.
 _TURNING = frozenset({"t", "transpose", "permute", "swapaxes", "movedim", "numpy_T", "view_as_real", "view_as_complex"})
@@ -63,7 +63,9 @@ def union(groups: Iterable[Places]) -> dict[str, Place | None]:
     found: dict[str, Place | None] = {}
     for group in groups:
         for storage, place in group.items():
-            found[storage] = place if found.get(storage, place) == place else None
+            known = found.setdefault(storage, place)
+            if known is not place and known != place:
+                found[storage] = None
     return found
 
 
@@ -81,8 +83,11 @@ def regions_in(groups: Iterable[Places]) -> tuple[tuple[str, Region], ...]:
             if place is None:
                 found[storage] = None
             elif known is not None:
-                known[in_blocks(place.region)] = None
+                known[_in_blocks(place.region)] = None
     return tuple((storage, part) for storage, parts in found.items() for part in parts or ())
+
+
+_in_blocks = functools.lru_cache(maxsize=4096)(in_blocks)
 
 
 def reaches_anywhere(item: Facts) -> bool:
@@ -90,11 +95,11 @@ def reaches_anywhere(item: Facts) -> bool:
     return _packet(item) in _REACHING
 
 
-def view_of(item: Facts, index: int, source: Places, element: Any) -> dict[str, Place | None]:
+def view_of(item: Facts, index: int, source: Places) -> dict[str, Place | None]:
     """Return the places of one result of a view operator whose argument lies at `source`."""
     if reaches_anywhere(item) and (len(source) != 1 or not all(place and _is_at_start(place) for place in source.values())):
         return dict.fromkeys(source)
-    return {name: place and _view(item, index, place, element) for name, place in source.items()}
+    return {name: place and _view(item, index, place) for name, place in source.items()}
 
 
 def _is_at_start(place: Place) -> bool:
@@ -102,11 +107,12 @@ def _is_at_start(place: Place) -> bool:
     return place.layout is not None and place.layout.offset == 0
 
 
-def _view(item: Facts, index: int, place: Place, element: Any) -> Place | None:
+@per_form
+def _view(item: Facts, index: int, place: Place) -> Place | None:
     unknown = None if reaches_anywhere(item) else Place(region=place.region)
     if place.layout is None or _packet(item) in _TURNING:
         return unknown
-    wanted = next(tensors_in(element), None)
+    wanted = next(tensors_in(elements_of(value_of(item.node))[index]), None)
     results = _run(item, place.layout)
     result = results[index] if results is not None and index < len(results) else None
     if result is None or wanted is None or result.sizes != tuple(wanted.shape):
@@ -166,5 +172,6 @@ def _placed(layout: Layout) -> Place | None:
     return None if part is None else Place(region=part, layout=layout)
 
 
+@per_form
 def _packet(item: Facts) -> str:
     return item.target.split(".")[1] if item.target.startswith("aten.") else ""

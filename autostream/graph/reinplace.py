@@ -16,7 +16,7 @@ import torch
 from torch import fx
 from torch._ops import OpOverload
 
-from autostream.graph.calls import Facts, Kind, nodes_in
+from autostream.graph.calls import Facts, Kind, nodes_in, per_form, positions_of
 from autostream.graph.model import TensorSpec, Unit
 from autostream.graph.units import classify
 from autostream.graph.values import specs_of, value_of
@@ -52,15 +52,28 @@ def arguments_written(item: Facts) -> list[Any]:
     return [item.arguments[name] for name in dict.fromkeys(names) if name in item.arguments]
 
 
+def nodes_written(item: Facts) -> list[fx.Node]:
+    """Return the values in the arguments that an operator writes, in order."""
+    return [item.inputs[position] for position in _written(item)]
+
+
+@per_form
+def _written(item: Facts) -> tuple[int, ...]:
+    return positions_of(item, (node for value in arguments_written(item) for node in nodes_in(value)))
+
+
 def nodes_overwritten(item: Facts) -> set[fx.Node]:
     """Return the values an operator writes without having read them."""
+    return {item.inputs[position] for position in _overwritten(item)}
+
+
+@per_form
+def _overwritten(item: Facts) -> tuple[int, ...]:
     name = _OVERWRITTEN.get(item.target.rpartition(".")[0], "out")
-    if item.kind is not Kind.SCHEMA:
-        return set()
-    if name not in item.arguments:
-        return set()
+    if item.kind is not Kind.SCHEMA or name not in item.arguments:
+        return ()
     kept = {node for argument, value in item.arguments.items() if argument != name for node in nodes_in(value)}
-    return set(nodes_in(item.arguments[name])) - kept
+    return positions_of(item, (node for node in nodes_in(item.arguments[name]) if node not in kept))
 
 
 def _schema_writes(item: Facts) -> tuple[str, ...]:
@@ -88,10 +101,10 @@ def updated_in_place(item: Facts) -> list[fx.Node]:
     """
     if item.kind is not Kind.SCHEMA or item.info is None or not item.info.update or not item.target.startswith(_IN_PLACE_LATER):
         return []
-    declared = [node for value in arguments_written(item) for node in nodes_in(value)]
+    declared = nodes_written(item)
     if declared and not item.functional:
         return []
-    buffers = declared or item.node.all_input_nodes[:1]
+    buffers = declared or list(item.inputs[:1])
     return buffers if all(_only_copied_back(buffer, item.node) for buffer in buffers) else []
 
 
@@ -100,8 +113,10 @@ def is_written_back(item: Facts) -> bool:
 
     A value that is returned as well, or of another type, still has to be copied.
     """
+    if item.target != "aten.copy_.default":
+        return False
     target, source = item.arguments.get("self"), item.arguments.get("src")
-    if item.target != "aten.copy_.default" or not isinstance(target, fx.Node) or not isinstance(source, fx.Node):
+    if not isinstance(target, fx.Node) or not isinstance(source, fx.Node):
         return False
     if target.op != "placeholder" or specs_of(value_of(target)) != specs_of(value_of(source)):
         return False
@@ -199,8 +214,7 @@ def _root(facts: Mapping[fx.Node, Facts], node: fx.Node) -> tuple[fx.Node, int |
 
 def _updated(item: Facts) -> list[fx.Node]:
     """Return the values an operator may update in place: what it declares, else any of its tensors."""
-    declared = [node for value in arguments_written(item) for node in nodes_in(value)]
-    return declared or list(item.node.all_input_nodes)
+    return nodes_written(item) or list(item.inputs)
 
 
 def _size(node: fx.Node) -> tuple[int, str] | None:

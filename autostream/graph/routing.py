@@ -36,8 +36,9 @@ def expected_load(graph: OpGraph) -> Load:
     ops: dict[str, Op] = {}
     notes: dict[str, None] = {}
     for op in graph:
-        sources = (before for before in graph.dag.predecessors(op.name) if Why.DATA in graph.why(before, op.name))
-        found = _dispatched(op) or next((rows[before] for before in sources if before in rows), None)
+        sources = (before for before in graph.dag.predecessors(op.name) if before in rows) if rows else ()
+        given = (rows[before] for before in sources if Why.DATA in graph.why(before, op.name))
+        found = _dispatched(op) or next(given, None)
         if found is None or not any(_has(spec, found) for spec in (*op.inputs, *op.outputs)):
             ops[op.name] = op
             continue

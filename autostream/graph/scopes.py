@@ -42,12 +42,15 @@ def read_scopes(facts: Mapping[fx.Node, Facts]) -> Scopes:
     scopes = Scopes()
     stack: list[_Open] = []
     nested: set[tuple[str, str]] = set()
+    merged = _merged(stack)
     for node, item in facts.items():
         if item.kind is Kind.MARK:
             _mark(node, item, stack, scopes, nested)
+            merged = _merged(stack)
         elif item.kind not in (Kind.STORAGE, Kind.OUTPUT):
-            scopes.attributes[node.name] = _merged(stack)
-            _join(node.name, stack, scopes)
+            scopes.attributes[node.name] = merged
+            if stack:
+                _join(node.name, stack, scopes)
     scopes.refusals += [f"unsupported: scope opened by {item.mark} is never closed; every scope needs its exit" for item in stack]
     return scopes
 

@@ -4,18 +4,39 @@ from __future__ import annotations
 
 from torch import fx
 
-from autostream.graph.calls import Facts, Kind, nodes_in
+from autostream.graph.calls import Facts, Kind, defaults_of, nodes_in, per_form
 from autostream.graph.flops import Call
 from autostream.graph.model import TensorSpec
-from autostream.graph.reinplace import arguments_written, is_written_back, nodes_overwritten, updated_in_place
+from autostream.graph.reinplace import is_written_back, nodes_overwritten, nodes_written, updated_in_place
 from autostream.graph.values import specs_of, value_of
 
 
-def bytes_of(item: Facts, call: Call, created: int) -> tuple[int, int]:
+@per_form
+def call_of(item: Facts) -> Call:
+    """Return the call with its tensors as shapes and dtypes; arguments that are not given have their defaults."""
+    tensors = {}
+    scalars = dict(defaults_of(item.overload)) if item.overload else {}
+    for name, value in item.arguments.items():
+        nodes = nodes_in(value)
+        if nodes:
+            tensors[name] = tuple(spec for node in nodes for spec in specs_of(value_of(node)))
+        else:
+            scalars[name] = value
+    return Call(tensors=tensors, scalars=scalars, outputs=specs_of(value_of(item.node)))
+
+
+def bytes_of(item: Facts, created: int) -> tuple[int, int]:
     """Return (bytes read, bytes written); `created` is the size of the results that are new storages."""
     if is_written_back(item):
         return 0, 0
-    returned = updated_in_place(item)
+    return _moved(item, created, tuple(map(item.inputs.index, updated_in_place(item))))
+
+
+@per_form
+def _moved(item: Facts, created: int, in_place: tuple[int, ...]) -> tuple[int, int]:
+    """Return (bytes read, bytes written) where the inputs at these positions are written where they stand."""
+    call = call_of(item)
+    returned = [item.inputs[position] for position in in_place]
     created = max(0, created - sum(spec.nbytes for node in returned for spec in specs_of(value_of(node))))
     written = returned or _written_in_place(item)
     touched = _touched(item, written)
@@ -33,7 +54,7 @@ def bytes_of(item: Facts, call: Call, created: int) -> tuple[int, int]:
 def _sources(item: Facts) -> list[tuple[str, fx.Node]]:
     """Return every tensor argument once, with the name of the argument it first appears as."""
     if item.kind in (Kind.BARRIER, Kind.GETITEM, Kind.SCALAR):
-        return [("", node) for node in item.node.all_input_nodes]
+        return [("", node) for node in item.inputs]
     named: dict[fx.Node, str] = {}
     for name, value in item.arguments.items():
         for node in nodes_in(value):
@@ -45,7 +66,7 @@ def _written_in_place(item: Facts) -> list[fx.Node]:
     """Return the arguments that are written where they stand; a functional variant writes its results instead."""
     if item.kind is not Kind.SCHEMA or item.functional:
         return []
-    return list(dict.fromkeys(node for value in arguments_written(item) for node in nodes_in(value)))
+    return list(dict.fromkeys(nodes_written(item)))
 
 
 def _touched(item: Facts, written: list[fx.Node]) -> int | None:

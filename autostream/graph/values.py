@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from collections.abc import Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -14,6 +14,7 @@ from torch.fx.passes.shape_prop import TensorMetadata
 from autostream.graph.model import TensorSpec
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_PLAIN = frozenset({int})
 
 
 class Missing:
@@ -98,7 +99,31 @@ def specs_of(value: Any) -> tuple[TensorSpec, ...]:
 
 def all_plain(shape: Iterable[Any]) -> bool:
     """Tell whether sizes, strides or offsets are plain numbers, all of them."""
-    return all(type(size) is int or not isinstance(size, _SYMBOLIC) for size in shape)
+    kinds = set(map(type, shape))
+    return kinds <= _PLAIN or not any(issubclass(kind, _SYMBOLIC) for kind in kinds)
+
+
+def layout_of(value: Any) -> Hashable | None:
+    """Return what is equal for two values only if their tensors have the same types, shapes, strides, dtypes and devices.
+
+    None for a value that is, or holds, anything but strided tensors of static shape: nothing is known to equal it.
+    """
+    if isinstance(value, torch.Tensor):
+        if value.layout is not torch.strided:
+            return None
+        numbers = (*value.shape, *value.stride(), value.storage_offset())
+        return (type(value), value.dtype, value.device, numbers) if all_plain(numbers) else None
+    if value is None:
+        return ()
+    if isinstance(value, (list, tuple)):
+        parts = [layout_of(item) for item in value]
+        return None if any(part is None for part in parts) else (type(value), *parts)
+    return None
+
+
+def elements_of(value: Any) -> list[Any]:
+    """Return the results that a value consists of."""
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 @functools.lru_cache(maxsize=4096)  # a deep model has few different ones

@@ -22,6 +22,7 @@ from autostream.program.model import Edge, EdgeKind, Lost, Semantics, Step, Stre
 from autostream.program.scopes import SCOPE_ENTERS, SCOPE_EXITS, Scopes
 from autostream.program.writeback import is_absorbed, is_getitem, values_written
 
+_COPY = "aten.copy_.default"
 _RECORD = "air.record.default"
 _WAIT = "air.wait.default"
 _WAIT_TENSOR = "air.wait_tensor.default"
@@ -50,7 +51,7 @@ def read_fx(
     return StreamProgram(
         semantics=semantics,
         steps=tuple(reader.steps),
-        edges=tuple(dict.fromkeys(reader.edges)),
+        edges=tuple(reader.edges),
         in_order=in_order,
         lost=tuple(reader.lost),
         forked=tuple(reader.forked),
@@ -74,7 +75,12 @@ class _Reader:
     """Walks the graph once. Bookkeeping of records and waits is per key of `Scopes.key`, as in TorchAir."""
 
     def __init__(self, graph_module: fx.GraphModule, graph: OpGraph, semantics: Semantics) -> None:
+        self._graph_module = graph_module
+        self._stream_ids: dict[str, str] | None = None
         self._nodes = list(graph_module.graph.nodes)
+        targets = {id(node.target): node.target for node in self._nodes}  # the graph keeps them alive
+        names = {key: str(target) for key, target in targets.items()}
+        self._targets = {node: names[id(node.target)] for node in self._nodes}
         self._ops = graph.ops
         self._semantics = semantics
         self._ge = semantics is Semantics.GE
@@ -85,31 +91,32 @@ class _Reader:
         self._recorded: dict[fx.Node, tuple[str | None, str | None]] = {}
         self._waited: set[fx.Node] = set()
         #: Copies into graph inputs: GE makes them part of the operator whose value is copied.
-        self._copies = {node.name for node in self._nodes if self._ge and is_absorbed(node)}
+        copies = (node for node in self._nodes if self._targets[node] == _COPY)
+        self._copies = {node.name for node in copies if self._ge and is_absorbed(node)}
         self._extra_writes = self._write_backs()
         self.steps: list[Step] = []
         self.edges: list[Edge] = []
+        self._waits: set[tuple[str, str, EdgeKind]] = set()
         self.lost: list[Lost] = []
         self.guards: list[Guard] = []
         #: Streams that wait for the default one before that has a task; how many scopes open a label.
         self.forked: dict[str, None] = {}
         self.opened: dict[str, int] = {}
         self._events = Events()
-        self._stream_ids = streams_by_id(graph_module)
+        self._plain: dict[str, bool] = {}
         self._streams: dict[str, str | None] = {}
         self._values: dict[str, tuple[str, ...]] = {}
 
     def run(self) -> None:
         for node in self._nodes:
             if node.op == "call_function":
-                self._visit(node, str(node.target))
+                self._visit(node, self._targets[node])
             elif node.op == "output" and not self._ge:
                 self._add(node, "output", DEFAULT, None)
         self._finish()
 
     def _visit(self, node: fx.Node, target: str) -> None:
-        sync = sync_of(node)
-        refused = not_lowered(target, self._semantics)
+        sync, refused = (None, "") if self._is_plain(node, target) else (sync_of(node), not_lowered(target, self._semantics))
         if refused:
             text = f"{node.name!r} ({target}) synchronises nothing: {refused}"
             self.lost.append(Lost(kind="sync-not-lowered", step=node.name, explanation=text))
@@ -127,6 +134,12 @@ class _Reader:
         elif not target.startswith(_MARKS) and (not refused or target == _WAIT_TENSOR):
             op = self._ops.get(node.name)
             self._add(node, op.target if op else target, self._stream(node, op, target), op)
+
+    def _is_plain(self, node: fx.Node, target: str) -> bool:
+        """True for a target that synchronises nothing, in no mode."""
+        if target not in self._plain:
+            self._plain[target] = sync_of(node) is None and not not_lowered(target, self._semantics)
+        return self._plain[target]
 
     def _scope(self, node: fx.Node, target: str) -> None:
         outer = self._scopes.label
@@ -159,7 +172,7 @@ class _Reader:
 
     def _converts(self, node: fx.Node, op: Op | None) -> bool:
         """True if the node becomes an operator of the backend's graph, with or without a task."""
-        kind = op.target if op else str(node.target)
+        kind = op.target if op else self._targets[node]
         is_view = op is not None and op.unit is Unit.FREE and kind != _WAIT_TENSOR
         if _is_empty(node) or (is_view and (not self._ge or kind in kinds().fx_nothing)):
             return False
@@ -170,10 +183,12 @@ class _Reader:
     def _add(self, node: fx.Node, kind: str, stream: str | None, op: Op | None) -> None:
         is_view = op is not None and op.unit is Unit.FREE
         sources = node.all_input_nodes[:1] if kind == _WAIT_TENSOR else node.all_input_nodes
-        behind = tuple(name for source in sources for name in self._storages(source))
-        reads = behind if is_view else op.reads if op else ()
-        writes = (*(op.writes if op else ()), *self._extra_writes.get(node.name, ()))
-        self._values[node.name] = behind if is_view else writes
+        reads, writes = (op.reads, op.writes) if op else ((), ())
+        if node.name in self._extra_writes:
+            writes = (*writes, *self._extra_writes[node.name])
+        if is_view:
+            reads = tuple(name for source in sources for name in self._storages(source))
+        self._values[node.name] = reads if is_view else writes
         self.steps.append(
             Step(
                 name=node.name,
@@ -191,7 +206,7 @@ class _Reader:
         self._streams[node.name] = stream
         for source in sources:
             if source.name in self._streams:
-                self._edge(source.name, node.name, EdgeKind.DATA)
+                self.edges.append(Edge(before=source.name, after=node.name, kind=EdgeKind.DATA))
         if kind == _WAIT_TENSOR and self._ge and not node.users:
             self._lose("unused-wait", node.name, f"nothing reads the result of {node.name!r}: it is removed, and nothing waits")
         elif kind == _WAIT_TENSOR and self._ge:
@@ -208,13 +223,16 @@ class _Reader:
             return (element,) if element in whole else whole
         return self._values.get(node.name, (node.name,))
 
-    def _edge(self, before: str, after: str, kind: EdgeKind) -> None:
-        self.edges.append(Edge(before=before, after=after, kind=kind))
+    def _order(self, before: str, after: str, kind: EdgeKind) -> None:
+        """Add the edge of a wait, once."""
+        if (before, after, kind) not in self._waits:
+            self._waits.add((before, after, kind))
+            self.edges.append(Edge(before=before, after=after, kind=kind))
 
     def _write_backs(self) -> dict[str, tuple[str, ...]]:
         """Return the storages a node writes because a later ``copy_`` of its value becomes part of it."""
         writes: dict[str, tuple[str, ...]] = {}
-        for node in self._nodes:
+        for node in self._nodes if self._copies else ():
             if node.name in self._copies and node.name in self._ops:
                 for producer, _ in values_written(node):
                     writes[producer.name] = (*writes.get(producer.name, ()), *self._ops[node.name].writes)
@@ -256,6 +274,8 @@ class _Reader:
         """Return the key of a stream that a node spells out, or of the current one."""
         if spelling is None:
             return self._scopes.key
+        if self._stream_ids is None:
+            self._stream_ids = streams_by_id(self._graph_module)
         return None if is_default_stream(spelling) else self._stream_ids.get(spelling, spelling)
 
     def _await(self, wait: str, stream: str | None, before: str | None, on: str | None) -> None:
@@ -269,7 +289,7 @@ class _Reader:
         """Give the waits that are pending on the current stream to `node`."""
         for awaited in self._pending.pop(self._scopes.key, ()):
             if awaited.value is None:
-                self._edge(awaited.before, node.name, EdgeKind.EVENT)
+                self._order(awaited.before, node.name, EdgeKind.EVENT)
             else:
                 self._waited.add(awaited.value)
                 self._depend(node, awaited.value, awaited.wait)
@@ -290,7 +310,7 @@ class _Reader:
         if before not in self._streams:
             self._lose("wait-on-input", where, f"waits for the graph input {before!r}, which no task produces")
             return
-        self._edge(before, node.name, EdgeKind.CONTROL if self._ge else EdgeKind.EVENT)
+        self._order(before, node.name, EdgeKind.CONTROL if self._ge else EdgeKind.EVENT)
         if self._streams[before] is None:
             kind = "dangling-wait" if before in self._copies else "record-after-view"
             self._lose(kind, where, f"waits for {before!r}, which emits no task", before)
@@ -304,7 +324,7 @@ class _Reader:
         Tuple access has none; a deferred view is converted for the wait, and a transpose then is a task behind its producer's.
         """
         while value.name in self._streams and self._streams[value.name] is None and value.all_input_nodes:
-            target = str(value.target)
+            target = self._targets[value]
             passes_on = is_getitem(value) or target in kinds().fx_nothing or not self._ge
             if not passes_on and (target in kinds().fx_no_task or target not in kinds().fx_deferred):
                 break
@@ -342,4 +362,4 @@ def _waited_values(node: fx.Node) -> Iterator[fx.Node]:
 def _is_empty(node: fx.Node) -> bool:
     """True for a value without elements: TorchAir makes a constant of it and converts nothing."""
     shape = getattr(node.meta.get("val"), "shape", ())
-    return any(size == 0 for size in shape)
+    return 0 in shape

@@ -27,6 +27,14 @@ class Scopes:
     def __init__(self, *, outermost: bool) -> None:
         self._outermost = outermost
         self._open: list[tuple[str, dict[str, str]]] = []
+        #: Stream label an operator gets here: that of the innermost scope that has one.
+        self.label: str | None = None
+        #: Under which label records and waits are kept here.
+        self.key: str | None = None
+        #: True if some scope is open that makes views convert to operators of their own.
+        self.inside = False
+        #: Cube and vector cores an operator is limited to here: the innermost scope wins, for each kind.
+        self.cores: tuple[int, int] | None = None
 
     def visit(self, node: fx.Node, target: str) -> Iterator[Lost]:
         """Enter or leave a scope; yield a complaint about an exit without a scope."""
@@ -38,6 +46,17 @@ class Scopes:
             self._open.pop()
         else:
             yield Lost(kind="unpaired-scope", step=node.name, explanation=f"{node.name!r} closes a scope and none is open")
+        self._settle()
+
+    def _settle(self) -> None:
+        labels = self._labels()
+        self.label = labels[-1] if labels else None
+        self.key = labels[0] if labels and self._outermost else self.label
+        self.inside = any(key not in _SUPER_KERNEL for _, attributes in self._open for key in attributes)
+        merged: dict[str, str] = {}
+        for _, attributes in self._open:
+            merged |= attributes
+        self.cores = core_limit(merged)
 
     def unclosed(self) -> Iterator[Lost]:
         """Yield a complaint about every scope that is still open at the end."""
@@ -45,36 +64,10 @@ class Scopes:
             yield Lost(kind="unpaired-scope", step=name, explanation=f"{name!r} opens a scope that is never closed")
 
     @property
-    def label(self) -> str | None:
-        """Stream label an operator gets here: that of the innermost scope that has one."""
-        return self._labels()[-1] if self._labels() else None
-
-    @property
-    def key(self) -> str | None:
-        """Under which label records and waits are kept here."""
-        labels = self._labels()
-        if not labels:
-            return None
-        return labels[0] if self._outermost else labels[-1]
-
-    @property
     def nested(self) -> tuple[str, ...]:
         """The open stream labels, outermost first, where they differ; empty otherwise."""
         labels = tuple(dict.fromkeys(self._labels()))
         return labels if len(labels) > 1 else ()
-
-    @property
-    def inside(self) -> bool:
-        """True if some scope is open that makes views convert to operators of their own."""
-        return any(key not in _SUPER_KERNEL for _, attributes in self._open for key in attributes)
-
-    @property
-    def cores(self) -> tuple[int, int] | None:
-        """Cube and vector cores an operator is limited to here: the innermost scope wins, for each kind."""
-        merged: dict[str, str] = {}
-        for _, attributes in self._open:
-            merged |= attributes
-        return core_limit(merged)
 
     def _labels(self) -> list[str]:
         return [attributes[_LABEL] for _, attributes in self._open if attributes.get(_LABEL)]

@@ -14,13 +14,14 @@ orders that no data edge implies, right in front of the operator they hold back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from torch import fx
 
 from autostream.errors import RewriteError
-from autostream.graph.model import Op, OpGraph, Unit
+from autostream.graph.model import OpGraph, Unit
+from autostream.rewrite.deferred import DeferredModule
 from autostream.rewrite.dialect import Dialect, Landing
 from autostream.rewrite.landing import anchored_input
 from autostream.rewrite.order import emission_order
@@ -83,21 +84,27 @@ class _Emitter:
         self._nodes = {node.name: node for node in graph_module.graph.nodes}
         self._new = fx.Graph(owning_module=graph_module, tracer_cls=graph_module.graph._tracer_cls)
         self._open: Scope = NO_SCOPE
-        #: Copies by (original node, scope of the copy); scope None for nodes that exist once.
-        self._copies: dict[tuple[fx.Node, Scope | None], fx.Node] = {}
+        #: The one copy of a node, and the copies of a view by the scope they are in.
+        self._copies: dict[fx.Node, fx.Node] = {}
+        self._view_copies: dict[fx.Node, dict[Scope, fx.Node]] = {}
         self._waits: dict[str, list[ForcedOrder]] = {}
         self._records: dict[str, fx.Node] = {}
         self._written_views: set[fx.Node] = set()
         self._needs_record: set[str] = set()
         self._edges = 0
         self._unpinned: list[ForcedOrder] = []
+        self._getitems = {node for node in graph_module.graph.nodes if self._accesses_result(node)}
+        self._views = {node for node in graph_module.graph.nodes if self._is_free(node)} - self._getitems
+        self._scopes = {name: self._scope_of(name) for name in self._order}
         self._readers = self._tasks_that_read_views()
+        self._inside = {view: self._belongs_in_scope(view) for view in self._readers}
+        self._views_of = self._views_by_storage()
 
     def run(self) -> Emitted:
         self._plan_waits()
         for node in self._source.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
-                self._copies[node, None] = self._new.node_copy(node, self._lookup_once)
+                self._copies[node] = self._copy(node, self._copies.__getitem__)
         for node in self._source.graph.nodes:
             if node.op in ("placeholder", "get_attr"):
                 self._write_results(node)
@@ -108,10 +115,10 @@ class _Emitter:
             if node.op == "output":
                 self._prepare(node, NO_SCOPE)
                 self._switch(NO_SCOPE)
-                self._new.node_copy(node, lambda n: self._value(n, NO_SCOPE))
+                self._copy(node, lambda n: self._value(n, NO_SCOPE))
         self._new.set_codegen(self._source.graph._codegen)
         self._new.lint()
-        module = fx.GraphModule(self._source, self._new, class_name=type(self._source).__name__)
+        module = DeferredModule(self._source, self._new, class_name=type(self._source).__name__)
         module.meta.update(self._source.meta)
         return Emitted(graph_module=module, control_edges=self._edges, unpinned=tuple(self._unpinned))
 
@@ -142,7 +149,7 @@ class _Emitter:
         if hasattr(value, "dtype"):
             return node
         for user in node.users:
-            if self._is_getitem(user) and hasattr(user.meta.get("val"), "dtype"):
+            if user in self._getitems and hasattr(user.meta.get("val"), "dtype"):
                 return user
         return None
 
@@ -150,7 +157,7 @@ class _Emitter:
 
     def _write_task(self, name: str) -> None:
         node = self._nodes[name]
-        scope = self._scope(name)
+        scope = self._scopes[name]
         self._prepare(node, scope)
         dependencies = [self._dependency(order) for order in self._waits.get(name, ())]
         self._switch(scope)
@@ -161,10 +168,10 @@ class _Emitter:
             else:
                 self._dialect.wait(self._new, dependencies)
             self._edges += len(dependencies)
-        copy = self._new.node_copy(node, lambda n: replaced.get(n) or self._value(n, scope))
+        copy = self._copy(node, lambda n: replaced.get(n) or self._value(n, scope))
         if copy.name != name:  # what is read back is compared by name
             raise RewriteError(f"the name of {name!r} was taken by a node that was written for the schedule")
-        self._copies[node, None] = copy
+        self._copies[node] = copy
         self._write_results(node)
         self._forget_views_of(self._overwritten(name))
         if name in self._needs_record:
@@ -172,9 +179,16 @@ class _Emitter:
 
     def _write_results(self, node: fx.Node) -> None:
         for user in node.users:
-            if self._is_getitem(user):
-                self._copies[user, None] = self._new.node_copy(user, self._lookup_once)
+            if user in self._getitems:
+                self._copies[user] = self._copy(user, self._copies.__getitem__)
                 self._write_results(user)
+
+    def _copy(self, node: fx.Node, value: Callable[[fx.Node], fx.Node], name: str | None = None) -> fx.Node:
+        """Write a node with the given values; under its own name if it gets no other."""
+        args, kwargs = fx.map_arg((node.args, node.kwargs), value)
+        copy = self._new.create_node(node.op, node.target, args, kwargs, name=name or node.name, type_expr=node.type)
+        copy.meta.update(node.meta)
+        return copy
 
     def _anchor(self, node: fx.Node, scope: Scope, dependencies: list[fx.Node]) -> dict[fx.Node, fx.Node]:
         """Put an anchor in front of the first input that `node` only reads, and return the substitution."""
@@ -191,7 +205,7 @@ class _Emitter:
             return self._records[order.before]
         tensor = self._tensor_of(self._nodes[order.before])
         assert tensor is not None
-        return self._copies[tensor, None]
+        return self._copies[tensor]
 
     def _prepare(self, node: fx.Node, scope: Scope) -> None:
         """Write the views that `node`, in `scope`, reads: those that stay outside first, then those that go into the scope."""
@@ -199,10 +213,10 @@ class _Emitter:
 
         def visit(reader: fx.Node, reader_scope: Scope) -> None:
             for source in reader.all_input_nodes:
-                if not self._is_view(source):
+                if source not in self._views:
                     continue
                 at = self._view_scope(source, reader_scope)
-                if (source, at) not in self._copies and (source, at) not in needed:
+                if at not in self._view_copies.get(source, ()) and (source, at) not in needed:
                     visit(source, at)
                     needed[source, at] = None
 
@@ -217,14 +231,14 @@ class _Emitter:
         for node in reversed(self._source.graph.nodes):
             if node.op == "output":
                 found: set[str | None] = {None}
-            elif self._is_view(node):
+            elif node in self._views:
                 found = readers.get(node, set())
             elif node.name in self._stream:
                 found = {node.name}
             else:
                 continue
             for source in node.all_input_nodes:
-                if self._is_view(source):
+                if source in self._views:
                     readers.setdefault(source, set()).update(found)
         return readers
 
@@ -234,25 +248,25 @@ class _Emitter:
 
     def _forget_views_of(self, written: set[str]) -> None:
         """Have the views of storages that were just written made again for later readers: a transpose may be a copy."""
-        if not written:
-            return
-        for view, scope in list(self._copies):
-            if scope is not None and written & self._storages_of(view):
-                del self._copies[view, scope]
+        for storage in written:
+            for view in self._views_of.get(storage, ()):
+                self._view_copies.pop(view, None)
 
-    def _storages_of(self, view: fx.Node) -> set[str]:
-        """Return the storages that all readers of a view touch: its own are among them."""
-        ops = [self._graph.ops[name] for name in self._readers[view] if name is not None]
-        return set.intersection(*({*op.reads, *op.writes} for op in ops)) if ops else set()
+    def _views_by_storage(self) -> dict[str, list[fx.Node]]:
+        """Return the views by those overwritten storages that all their readers touch: a view's own are among them."""
+        found: dict[str, list[fx.Node]] = {}
+        written = set[str]().union(*map(self._overwritten, self._order))
+        for view, readers in self._readers.items():
+            ops = [self._graph.ops[name] for name in readers if name is not None]
+            for storage in written.intersection(*((*op.reads, *op.writes) for op in ops)) if ops else ():
+                found.setdefault(storage, []).append(view)
+        return found
 
     def _write_view(self, view: fx.Node, scope: Scope) -> None:
         # Only the first copy takes the view's own name; a numbered name could belong to an operator still to be written.
         name = f"{view.name}_for_{self._scope_name(scope)}" if view in self._written_views else view.name
         self._written_views.add(view)
-        args, kwargs = fx.map_arg((view.args, view.kwargs), lambda n: self._value(n, scope))
-        copy = self._new.create_node(view.op, view.target, args, kwargs, name=name, type_expr=view.type)
-        copy.meta = dict(view.meta)
-        self._copies[view, scope] = copy
+        self._view_copies.setdefault(view, {})[scope] = self._copy(view, lambda n: self._value(n, scope), name)
 
     @staticmethod
     def _scope_name(scope: Scope) -> str:
@@ -260,19 +274,17 @@ class _Emitter:
 
     def _view_scope(self, view: fx.Node, reader_scope: Scope) -> Scope:
         """Return the scope in which a reader in `reader_scope` finds its copy of `view`."""
-        if reader_scope == NO_SCOPE:
-            return NO_SCOPE
-        scopes = {self._scope(name) if name is not None else NO_SCOPE for name in self._readers[view]}
-        return reader_scope if belongs_in_scope(view, self._is_view, shared=len(scopes) > 1) else NO_SCOPE
+        return reader_scope if reader_scope != NO_SCOPE and self._inside[view] else NO_SCOPE
+
+    def _belongs_in_scope(self, view: fx.Node) -> bool:
+        scopes = {self._scopes[name] if name is not None else NO_SCOPE for name in self._readers[view]}
+        return scopes != {NO_SCOPE} and belongs_in_scope(view, self._views.__contains__, shared=len(scopes) > 1)
 
     def _value(self, node: fx.Node, scope: Scope) -> fx.Node:
         """Return the copy of `node` that an operator in `scope` reads."""
-        if self._is_view(node):
-            return self._copies[node, self._view_scope(node, scope)]
-        return self._copies[node, None]
-
-    def _lookup_once(self, node: fx.Node) -> fx.Node:
-        return self._copies[node, None]
+        if node in self._views:
+            return self._view_copies[node][self._view_scope(node, scope)]
+        return self._copies[node]
 
     def _switch(self, scope: Scope) -> None:
         if scope == self._open:
@@ -285,25 +297,21 @@ class _Emitter:
 
     # -- what an operator is ----------------------------------------------------------------------------------------
 
-    def _op(self, node: fx.Node) -> Op | None:
-        return self._graph.ops.get(node.name)
+    def _is_free(self, node: fx.Node) -> bool:
+        op = self._graph.ops.get(node.name)
+        return op is not None and op.unit is Unit.FREE
 
-    def _is_view(self, node: fx.Node) -> bool:
-        op = self._op(node)
-        return op is not None and op.unit is Unit.FREE and not self._is_getitem(node)
-
-    def _is_getitem(self, node: fx.Node) -> bool:
+    def _accesses_result(self, node: fx.Node) -> bool:
         """True for access to one result of an operator that emits a task; it emits nothing and is written once, behind it."""
-        op = self._op(node)
-        if op is None or op.target != "getitem" or op.unit is not Unit.FREE:
+        if not self._is_free(node) or self._graph.ops[node.name].target != "getitem":
             return False
         producer = node.all_input_nodes[0]
-        return not self._is_view(producer)
+        return not self._is_free(producer) or self._accesses_result(producer)
 
     def _label(self, name: str) -> str | None:
-        return dict(self._scope(name)).get("_user_stream_label")
+        return dict(self._scopes[name]).get("_user_stream_label")
 
-    def _scope(self, name: str) -> Scope:
+    def _scope_of(self, name: str) -> Scope:
         """Return the attributes `name` is written under: the user's own, or those of its side stream and its core limit."""
         own = self._graph.ops[name].scope
         if own:

@@ -1,7 +1,8 @@
 """The order in which the operators of a schedule are written down.
 
 Each stream's own order is the schedule's. Between streams any topological order means the same program, so the one with
-the fewest changes of stream is written: scopes stay long and the emitted graph stays readable.
+the fewest changes of stream is written: scopes stay long and the emitted graph stays readable. The stream that starts first is
+written first: of two that are ready at the same time it is served first.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def emission_order(graph: OpGraph, schedule: Schedule) -> tuple[str, ...]:
         for producer in producers:
             waiting.setdefault(producer, []).append(name)
     order: list[str] = []
-    current = MAIN if lanes.get(MAIN) else min(lanes, key=lambda lane: position[lanes[lane][0]], default=MAIN)
+    start = {placement.task: placement.start for placement in schedule.placements}
+    current = min(lanes, key=lambda lane: (start[lanes[lane][0]], lane != MAIN, position[lanes[lane][0]]), default=MAIN)
     while len(order) < len(position):
         lane = lanes.get(current)
         if not lane or missing[lane[0]]:

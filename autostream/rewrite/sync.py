@@ -29,7 +29,10 @@ def forced_orders(graph: OpGraph) -> tuple[ForcedOrder, ...]:
     A data path through operators without a task (views) counts: the engine passes the dependency on.
     """
     index = {op.name: op.index for op in graph}
-    wanted = sorted(_between_tasks(graph), key=lambda order: (index[order[1]], -index[order[0]]))
+    # What one task hands on to another needs no proof.
+    wanted = sorted(_between_tasks(graph, data=False), key=lambda order: (index[order[1]], -index[order[0]]))
+    if not wanted:
+        return ()
     ancestors = _Ancestors(graph)
     kept = []
     for before, after, why in wanted:
@@ -63,9 +66,10 @@ class _Ancestors:
     def __init__(self, graph: OpGraph) -> None:
         self._bit = {name: 1 << position for position, name in enumerate(graph.ops)}
         self._names = list(graph.ops)
-        self._parents: dict[str, list[str]] = {
-            name: [b for b in graph.dag.predecessors(name) if Why.DATA in graph.dag.edges[b, name]["why"]] for name in graph.ops
-        }
+        self._parents: dict[str, list[str]] = {name: [] for name in graph.ops}
+        for before, after, why in graph.dag.edges(data="why"):
+            if Why.DATA in why:
+                self._parents[after].append(before)
         self._masks: dict[str, int] = {}
         self._done = 0
         self._position = {name: position for position, name in enumerate(self._names)}
@@ -89,12 +93,18 @@ class _Ancestors:
             self._done += 1
 
 
-def _between_tasks(graph: OpGraph) -> Iterator[tuple[str, str, frozenset[Why]]]:
-    """Yield every edge onto an operator that emits a task; where it comes from a view, from the operators behind that."""
+def _between_tasks(graph: OpGraph, *, data: bool = True) -> Iterator[tuple[str, str, frozenset[Why]]]:
+    """Yield every edge onto an operator that emits a task; where it comes from a view, from the operators behind that.
+
+    Without `data`, the data edges from one such operator to another are left out.
+    """
     for before, after, why in graph.dag.edges(data="why"):
-        if _emits_task(graph, after):
-            for producer in _producers(graph, before):
-                yield producer, after, why
+        if not _emits_task(graph, after):
+            continue
+        if not _emits_task(graph, before):
+            yield from ((producer, after, why) for producer in _producers(graph, before))
+        elif data or Why.DATA not in why:
+            yield before, after, why
 
 
 def _absorbed_copies(graph: OpGraph) -> set[str]:

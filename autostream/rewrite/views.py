@@ -14,8 +14,6 @@ from torch import fx
 
 #: Views that move data when GE cannot fold them into their consumer.
 _TRANSPOSING = frozenset({"aten.permute.default", "aten.t.default", "aten.transpose.int"})
-#: Written once, outside every scope: completes a collective, has no data of its own.
-_UNSCOPED = frozenset({"_c10d_functional.wait_tensor.default"})
 
 
 def belongs_in_scope(view: fx.Node, is_view: Callable[[fx.Node], bool], *, shared: bool) -> bool:
@@ -32,10 +30,7 @@ def belongs_in_scope(view: fx.Node, is_view: Callable[[fx.Node], bool], *, share
     transposes = 0
     node = view
     while is_view(node):
-        target = str(node.target)
-        if target in _UNSCOPED:
-            return False
-        if target in _TRANSPOSING:
+        if str(node.target) in _TRANSPOSING:
             transposes += 1
             if shared or _is_reshape(node):
                 return False
