@@ -3,11 +3,11 @@
 Two questions, answered on the same two simulated programs.
 
 Corners: costs of one unit tend to be wrong in the same direction, so the gain is recomputed with all costs of one unit at one end
-of their error band while the others stay, and with every unit at the same end. The sync cost is taken at its dear and at its
-cheap end.
+of their error band while the others stay, and with every unit at the same end. What overlapping costs, the sync and the
+interference, is taken at its dear and at its cheap end.
 
 Draws: a fixed set of random worlds, in which each class of operators has an error of its own, each kind of operator scatters
-around that, and collectives wait for the slowest rank. They give the distribution of the gain.
+around that, collectives wait for the slowest rank, and syncs and interference are off. They give the distribution of the gain.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from autostream.cost.scaled import floor
 from autostream.cost.signature import Signature, signature
 from autostream.graph.model import Op, OpGraph, Unit
 from autostream.program import StreamProgram
+from autostream.program.running import Slowdowns
 from autostream.program.simulate import Simulator
 
 _SEED = 0
@@ -73,17 +74,17 @@ def gain(
     classes = _Classes(graph, costs)
     given, split = _Prices(costs, classes), _Prices(limited, classes)
 
-    def at(world: _Corner | _Draw, *syncs: int) -> Iterator[float]:
+    def at(world: _Corner | _Draw, *overlaps: _Overlap) -> Iterator[float]:
         durations = given.durations(world)
         there = {**durations, **split.durations(world)} if limited else durations
-        for sync in syncs:
-            yield _gain(serial.makespan(durations, sync=sync), scheduled.makespan(there, sync=sync))
+        for overlap in overlaps:
+            yield _gain(serial.makespan(durations, **overlap._asdict()), scheduled.makespan(there, **overlap._asdict()))
 
-    dear, cheap = (round(machine.sync * (1 + sign * machine.sync_error)) for sign in (1, -1))
+    dear, cheap = _Overlap.of(machine, _ONE, _ONE), _Overlap.of(machine, -_ONE, -_ONE)
     corners = [found for corner in _corners(graph, costs) for found in at(corner, dear, cheap)]
     count = min(_MOST, max(_FEWEST, _SIMULATED_TASKS // max(1, scheduled.tasks)))
     draws = _draws(count, classes, _skews(graph, costs), machine)
-    drawn = sorted(found for draw in draws for found in at(draw, draw.sync))
+    drawn = sorted(found for draw in draws for found in at(draw, draw.overlap))
     tail = (count - 1) // 10
     return Gain(
         serial=serial.makespan(),
@@ -94,6 +95,19 @@ def gain(
         p50=drawn[(count - 1) // 2],
         p90=drawn[count - 1 - tail],
     )
+
+
+class _Overlap(NamedTuple):
+    """What running at the same time costs: a wait between streams, ns, and what operators cost each other."""
+
+    sync: int
+    slowdowns: Slowdowns
+
+    @classmethod
+    def of(cls, machine: Machine, sync: int, interference: int) -> _Overlap:
+        """Return what it costs where both are off, each by so many parts of `_ONE` of the half-width of its band."""
+        sync_error, interference_error = round(machine.sync_error * _ONE), round(machine.interference_error * _ONE)
+        return cls(_moved(machine.sync, sync * sync_error), Slowdowns.of(machine, interference * interference_error // _ONE))
 
 
 class _Class(NamedTuple):
@@ -142,12 +156,12 @@ def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[_Corner]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draw:
-    """One random world: its errors by number, in parts of `_ONE`, by how much collectives are late, ns, and the sync cost."""
+    """One random world: its errors by number, in parts of `_ONE`, by how much collectives are late, ns, and what overlap costs."""
 
     shared: Sequence[int]
     own: Sequence[int]
     late: Mapping[str, int]
-    sync: int
+    overlap: _Overlap
 
     def duration(self, kind: _Kind) -> int:
         """Return the duration of such operators where none is late, ns."""
@@ -213,12 +227,11 @@ def _draws(count: int, classes: _Classes, skews: Mapping[str, int], machine: Mac
     to run, in both programs alike.
     """
     dice = random.Random(_SEED)
-    sync, sync_error = machine.sync, round(machine.sync_error * _ONE)
     for _ in range(count):
         shared, own = ([dice.randint(-_ONE, _ONE) for _ in range(size)] for size in classes.counts)
         late = {name: skew * dice.randint(0, _ONE) // _ONE for name, skew in skews.items()}
-        sync_there = _moved(sync, dice.randint(-_ONE, _ONE) * sync_error)
-        yield _Draw(shared=shared, own=own, late=late, sync=sync_there)
+        overlap = _Overlap.of(machine, dice.randint(-_ONE, _ONE), dice.randint(-_ONE, _ONE))
+        yield _Draw(shared=shared, own=own, late=late, overlap=overlap)
 
 
 def _moved(duration: int, share: int) -> int:

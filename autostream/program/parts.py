@@ -15,7 +15,7 @@ from itertools import pairwise
 
 from autostream.cost.model import Resources
 from autostream.program.order import linear_extension
-from autostream.program.running import PS, WHOLE, Tasks, run
+from autostream.program.running import PS, WHOLE, Slowdowns, Tasks, run
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,14 @@ class Parts:
                 self._parts.append(_part(tasks, lead, sorted(steps), known))
         self._stretched = [(step, tasks.alone[step]) for step in self._alone if tasks.alone[step] != WHOLE]
 
-    def length(self, durations: Sequence[int], sync: int) -> int:
-        """Return the time of the whole program, ps, given the duration of every step and the price of a wait, ns."""
+    def length(self, durations: Sequence[int], sync: int, slowdowns: Slowdowns | None = None) -> int:
+        """Return the time of the whole program, ps.
+
+        Args:
+            durations: of every step, ns.
+            sync: price of a wait, ns.
+            slowdowns: what steps that run at the same time cost each other; None: what the machine says.
+        """
         total = (sum([durations[step] for step in self._alone]) + self._crossings * sync) * PS
         for step, stretch in self._stretched:
             total += -(-durations[step] * PS * (stretch - WHOLE) // WHOLE)
@@ -59,7 +65,7 @@ class Parts:
                 work = [duration * PS for duration in given[1:]]
                 if len(work) < len(part.tasks.lane):
                     work.insert(0, 0)
-                length = known[given] = max(run(part.tasks, work, sync * PS)[1])
+                length = known[given] = max(run(part.tasks, work, sync * PS, slowdowns)[1])
             total += length
         return total
 

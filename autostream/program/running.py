@@ -6,6 +6,7 @@ Steps are numbers, on each lane (stream) in the order in which they run there. A
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from autostream.cost.model import Machine, Resources
 
@@ -13,6 +14,20 @@ from autostream.cost.model import Machine, Resources
 PS = 1000
 #: The whole, where shares are thousandths: all of the HBM bandwidth, a time that nothing stretches.
 WHOLE = 1000
+
+
+class Slowdowns(NamedTuple):
+    """What steps that run at the same time cost each other, in thousandths; see `Machine`."""
+
+    hbm_contention: int
+    cube_vector: int
+    compute_comm: int
+
+    @classmethod
+    def of(cls, machine: Machine, error: int = 0) -> Slowdowns:
+        """Return those of a machine, off by `error` thousandths, but never below no slowdown at all."""
+        factors = machine.hbm_contention, machine.cube_vector_slowdown, machine.compute_comm_slowdown
+        return cls(*(max(WHOLE, _scaled(factor, WHOLE + error)) for factor in factors))
 
 
 class Tasks:
@@ -28,6 +43,7 @@ class Tasks:
             machine: what there is, and what steps that run at the same time cost each other.
         """
         self.machine = machine
+        self.slowdowns = Slowdowns.of(machine)
         self.lane = lane
         self.waits = waits
         self.held = held
@@ -51,32 +67,35 @@ class Tasks:
                 if other != lane[step] or before >= step:
                     self.after[before].append(step)
                     self.missing[step] += 1
-        self.known_stretches: dict[tuple[int, ...], tuple[int, ...]] = {}
+        self._known: dict[Slowdowns, dict[tuple[int, ...], tuple[int, ...]]] = {}
 
-    def stretches(self, running: Sequence[int]) -> tuple[int, ...]:
+    def known_stretches(self, slowdowns: Slowdowns) -> dict[tuple[int, ...], tuple[int, ...]]:
+        """Return what `stretches` has found so far."""
+        return self._known.setdefault(slowdowns, {})
+
+    def stretches(self, running: Sequence[int], slowdowns: Slowdowns) -> tuple[int, ...]:
         """Return the time of every running step, in thousandths of the one that was predicted.
 
         Users of the memory share what it gives to several of them. A step on cores is stretched beside another one, a collective
         and a step on cores beside each other; that comes on top of the memory, once however many run.
         """
-        key = tuple(running)
-        known = self.known_stretches.get(key)
-        if known is None:
-            known = self.known_stretches[key] = self._beside_each_other(key)
-        return known
+        key, known = tuple(running), self.known_stretches(slowdowns)
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._beside_each_other(key, slowdowns)
+        return found
 
-    def _beside_each_other(self, running: Sequence[int]) -> tuple[int, ...]:
+    def _beside_each_other(self, running: Sequence[int], slowdowns: Slowdowns) -> tuple[int, ...]:
         if len(running) < 2:
             return tuple(self.alone[step] for step in running)
-        machine = self.machine
         shares = [self.hbm[step] for step in running]
         users, wanted = len(shares) - shares.count(0), sum(shares)
-        memory = max(WHOLE, _scaled(wanted, machine.hbm_contention) if users > 1 else wanted)
+        memory = max(WHOLE, _scaled(wanted, slowdowns.hbm_contention) if users > 1 else wanted)
         collectives = sum(self.collective[step] for step in running)
         kernels = sum(self.kernel[step] for step in running)
-        beside_comm = machine.compute_comm_slowdown if collectives else WHOLE
-        kernel = _scaled(machine.cube_vector_slowdown, beside_comm) if kernels > 1 else beside_comm
-        collective = machine.compute_comm_slowdown if kernels else WHOLE
+        beside_comm = slowdowns.compute_comm if collectives else WHOLE
+        kernel = _scaled(slowdowns.cube_vector, beside_comm) if kernels > 1 else beside_comm
+        collective = slowdowns.compute_comm if kernels else WHOLE
         stretches = []
         for step, share in zip(running, shares, strict=True):
             beside = kernel if self.kernel[step] else collective if self.collective[step] else WHOLE
@@ -89,7 +108,7 @@ def _scaled(value: int, thousandths: int) -> int:
     return -(-value * thousandths // WHOLE)
 
 
-def run(tasks: Tasks, work: Sequence[int], sync: int) -> tuple[list[int], list[int]]:
+def run(tasks: Tasks, work: Sequence[int], sync: int, slowdowns: Slowdowns | None = None) -> tuple[list[int], list[int]]:
     """Return when each step starts and ends, ps; -1 for steps that wait for each other and never run.
 
     Simulation spends its time here: hence one loop with hardly a call in it. In each turn what is ready starts, then time goes on
@@ -99,8 +118,10 @@ def run(tasks: Tasks, work: Sequence[int], sync: int) -> tuple[list[int], list[i
         tasks: the steps.
         work: how long each takes alone where nothing is short, ps.
         sync: price of a wait between lanes, ps.
+        slowdowns: what steps that run at the same time cost each other; None: what the machine says.
     """
-    lanes, needs, after, alone, known = tasks.lane, tasks.needs, tasks.after, tasks.alone, tasks.known_stretches
+    slowdowns = slowdowns or tasks.slowdowns
+    lanes, needs, after, alone, known = tasks.lane, tasks.needs, tasks.after, tasks.alone, tasks.known_stretches(slowdowns)
     left, missing, starts, ends = list(work), tasks.missing.copy(), [-1] * len(work), [-1] * len(work)
     # What each lane has still to run, the next one last; when that may start, by lane, where all it waits for has ended; when the
     # last of that which has ended lets each step go.
@@ -144,7 +165,7 @@ def run(tasks: Tasks, work: Sequence[int], sync: int) -> tuple[list[int], list[i
                 else:
                     ended.append(step)
             if not ended:  # what takes no time may let others start before time goes on
-                stretches = known.get(tuple(running)) or tasks.stretches(running)
+                stretches = known.get(tuple(running)) or tasks.stretches(running, slowdowns)
                 # strict=True would cost a fifth of the whole time; both are as long as `running`.
                 upcoming = [now - -left[step] * stretch // WHOLE for step, stretch in zip(running, stretches)]  # noqa: B905
                 if ready:

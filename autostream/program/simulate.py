@@ -13,7 +13,7 @@ from autostream.errors import VerificationError
 from autostream.program.model import Slot, StreamProgram, Timeline
 from autostream.program.order import Order, order_of
 from autostream.program.parts import Parts, cut
-from autostream.program.running import PS, Tasks, run
+from autostream.program.running import PS, Slowdowns, Tasks, run
 
 
 def simulate(program: StreamProgram, costs: Mapping[str, Cost], machine: Machine) -> Timeline:
@@ -77,12 +77,15 @@ class Simulator:
             crossings=sum(streams[b] != streams[a] for a, waits in enumerate(order.waits) for b in waits),
         )
 
-    def makespan(self, durations: Mapping[str, int] | None = None, *, sync: int | None = None) -> int:
+    def makespan(
+        self, durations: Mapping[str, int] | None = None, *, sync: int | None = None, slowdowns: Slowdowns | None = None
+    ) -> int:
         """Return when the last step ends, ns.
 
         Args:
             durations: ns, under the names that `costs` has; None, or a name it lacks: as predicted.
             sync: price of a wait between streams, ns; None: the machine's.
+            slowdowns: what operators that run at the same time cost each other; None: what the machine says.
 
         Raises:
             VerificationError: the program waits for itself and never ends.
@@ -93,7 +96,7 @@ class Simulator:
         price = max(0, self._sync if sync is None else sync)
         if self._parts is None:
             return _ns(max(self._run(taken, price)[1]))
-        return _ns(self._parts.length(taken, price))
+        return _ns(self._parts.length(taken, price, slowdowns))
 
     @functools.cached_property
     def _parts(self) -> Parts | None:

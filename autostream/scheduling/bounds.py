@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from autostream.scheduling.division import Segment, divide
+from autostream.scheduling.division import Division, divide
+from autostream.scheduling.granting import PS
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.paths import heads, longest_path, tails
 from autostream.scheduling.problem import Problem
+from autostream.scheduling.rest import Rest
 
 _KINDS = ("cube cores", "vector cores", "hbm", "comm")
 #: The one that tasks share: those that ask for more than there is run slower, they do not exclude each other.
@@ -18,7 +20,8 @@ _HBM = 2
 class Bound(NamedTuple):
     """A time, ns, and what it rests on.
 
-    That is ``"critical path"``, ``"cube cores"``, ``"vector cores"``, ``"hbm"``, ``"comm"`` or ``"streams"``.
+    That is ``"critical path"``, ``"cube cores"``, ``"vector cores"``, ``"hbm"``, ``"comm"`` or ``"streams"``, or
+    ``"search"`` where all better plans were ruled out one by one.
     """
 
     time: int
@@ -33,25 +36,22 @@ def lower_bound(problem: Problem) -> int:
 def explained_bound(problem: Problem) -> Bound:
     """Return the largest of these: the critical path, the work of each resource, and the work of each (set of) streams.
 
+    For a small program all of them are weighed together (see `autostream.scheduling.prices`), and the largest names the result.
     Work that must share something cannot begin before the earliest head of its tasks, and the shortest tail is still to come
     when it ends. A sync is charged only where no choice of streams avoids it. What has to run beside a row of kernels slows it
     down. Tasks that all others wait for, or that wait for all others, divide the program; the bounds of the parts add up. What
     was set aside for the division only adds work.
     """
     instance = Instance.of(problem)
-    return whole_bound(instance, divide(instance).segments)
+    return whole_bound(instance, divide(instance))
 
 
-def whole_bound(instance: Instance, segments: tuple[Segment, ...]) -> Bound:
-    """The bound of an instance that is divided into the given segments."""
-    known: dict[object, Bound] = {}
+def whole_bound(instance: Instance, division: Division) -> Bound:
+    """The bound of an instance that is divided like this."""
+    bounds = [best_bound(part) for part in division.parts]
     shares: dict[str, int] = {}
-    for segment in segments:
-        part = segment.part(instance)
-        key = part.form()
-        if key not in known:
-            known[key] = best_bound(part)
-        found = known[key]
+    for segment, kind in zip(division.segments, division.kinds, strict=True):
+        found = bounds[kind]
         shares[found.by] = shares.get(found.by, 0) + found.time - segment.overlap(instance)
     undivided = best_bound(instance)
     total = sum(shares.values())
@@ -59,8 +59,9 @@ def whole_bound(instance: Instance, segments: tuple[Segment, ...]) -> Bound:
 
 
 def bound(instance: Instance) -> int:
-    """The bound of an undivided instance."""
-    return best_bound(instance).time
+    """The bound of an undivided instance; as the times of plans it is rounded, so that it does not add up."""
+    rest = Rest.of(instance)
+    return max(best_bound(instance, weighed=False).time, rest.makespan() if rest else 0)
 
 
 def bound_at_rest(instance: Instance) -> int:
@@ -68,8 +69,8 @@ def bound_at_rest(instance: Instance) -> int:
     return best_bound(instance, interference=False).time
 
 
-def best_bound(instance: Instance, *, interference: bool = True) -> Bound:
-    """The bound of an undivided instance and what it rests on."""
+def best_bound(instance: Instance, *, interference: bool = True, weighed: bool = True) -> Bound:
+    """The bound of an undivided instance and what it rests on; where kernels do not interfere, or all is `weighed` together."""
     tasks = range(len(instance))
     head, tail = heads(instance), tails(instance)
     path = longest_path(instance)
@@ -85,7 +86,8 @@ def best_bound(instance: Instance, *, interference: bool = True) -> Bound:
                 alone = [task for task in busy if lift.excludes(task, _KINDS.index(by))]
                 time = max(time, lift.time(alone) + outside + lift.beside(alone, lift.time(alone) + outside))
             best = max(best, Bound(time, by), key=lambda one: one.time)
-    return best
+    rest = Rest.of(instance) if interference and weighed else None
+    return best if rest is None else Bound(max(best.time, rest.whole() // PS), best.by)
 
 
 class _Lift:

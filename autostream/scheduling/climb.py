@@ -40,11 +40,11 @@ def climb(instance: Instance, plan: Plan, lower: int, effort: int) -> Plan:
     return _Climb(instance, plan).best_within(lower, effort)
 
 
-def uncrossed(instance: Instance, plan: Plan, effort: int) -> Plan:
-    """Return a plan that takes no longer, with fewer crossings if the search finds one within `effort`."""
+def uncrossed(instance: Instance, plan: Plan, effort: int, enough: int = 0) -> Plan:
+    """Return a plan with fewer crossings if the search finds one within `effort`; it takes no longer, or `enough` ns at most."""
     if not plan.crossings:
         return plan
-    return _Climb(instance, plan, enough=plan.makespan).best_within(0, effort)
+    return _Climb(instance, plan, enough=max(enough, plan.makespan)).best_within(0, effort)
 
 
 def climb_in_windows(instance: Instance, plan: Plan, lower: int, effort: int) -> Plan:
@@ -83,6 +83,8 @@ class _Climb:
         self.dice = random.Random(_SEED)
         self.free = [len(instance.allowed[unit]) > 1 for unit in instance.unit]
         self.edges = [(one, other) for one, other in instance.edges() if self.free[one] or self.free[other]]
+        #: What has been run, by the tasks of each stream in order and their modes: in a small instance steps come back.
+        self.known: dict[object, Plan] = {}
         self.choices = [task for task in range(len(instance)) if len(instance.modes[task]) > 1]
         self._stand_on(plan, plan.order(), self._rank(plan))
 
@@ -100,17 +102,29 @@ class _Climb:
             if moved is None:
                 continue
             stream, order, mode = moved
-            found = replay(self.instance, stream, order, mode)
-            slot, rank = step % _MEMORY, self._rank(found)
-            if kicks or rank <= self.rank or rank <= memory[slot]:
+            slot = step % _MEMORY
+            good = max(self.rank, memory[slot])
+            found = self._ran(stream, order, mode)
+            rank = self._rank(found)
+            if kicks or rank <= good:
                 self._stand_on(found, order, rank)
                 if rank < best_rank:
                     best, best_rank, progress = found, rank, step
             if kicks:
                 kicks -= 1
-                memory = [rank] * _MEMORY
+                memory = [self.rank] * _MEMORY
             memory[slot] = min(memory[slot], self.rank)
         return best
+
+    def _ran(self, stream: Sequence[int], order: Sequence[int], mode: Sequence[int]) -> Plan:
+        lanes: dict[int, list[int]] = {}
+        for task in order:
+            lanes.setdefault(stream[task], []).append(task)
+        key = tuple(mode), tuple([(number, *lane) for number, lane in lanes.items()])
+        found = self.known.get(key)
+        if found is None:
+            found = self.known[key] = replay(self.instance, stream, order, mode)
+        return found
 
     def _rank(self, plan: Plan) -> tuple[int, int, int]:
         makespan, crossings, streams = plan.rank

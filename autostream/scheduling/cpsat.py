@@ -1,5 +1,8 @@
 """One instance, solved as well as its size allows: simple rules, list scheduling, local search, CP-SAT, local search again.
 
+An exact search (`scheduling.exact`) comes last: it knows the rule by which plans are judged, and where it ends within its effort,
+no plan is better.
+
 Every plan is judged by running it (`scheduling.granting`). The solver knows less: durations are those of tasks alone, bandwidth
 is a capacity, and cores go to whom it likes, not to who is ready first. So what it finds is a place to search from.
 
@@ -11,11 +14,12 @@ exact times by replaying the order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from autostream.scheduling.bounds import bound, bound_at_rest
 from autostream.scheduling.climb import climb, climb_in_windows, uncrossed
 from autostream.scheduling.colouring import coloured
+from autostream.scheduling.exact import searched
 from autostream.scheduling.greedy import greedy
 from autostream.scheduling.improve import improve
 from autostream.scheduling.instance import Instance
@@ -28,11 +32,12 @@ from autostream.scheduling.timing import refine
 from autostream.scheduling.windows import improve_in_windows
 
 #: What one unit of the budget buys, so that it comes to about a second on one core: tasks placed and tasks run by the searches,
-#: and deterministic time of each worker for windows, timing, colouring and tidying (CP-SAT's own clock runs several times slower
-#: than a real one on scheduling models).
+#: moments of an exact search times tasks, and deterministic time of each worker for windows, timing, colouring and tidying
+#: (CP-SAT's own clock runs several times slower than a real one on scheduling models).
 _PLACED_TASKS = 4_000
 _RUN_TASKS = 100_000
 _UNCROSSING = 10_000
+_MOMENTS, _MOST_MOMENTS = 300_000, 60_000
 _WINDOWS = 0.05
 _TIMING = 0.2
 _COLOURING = 0.02
@@ -41,10 +46,12 @@ _TIDYING = 0.02
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """The best plan found and a proven lower bound, ns."""
+    """The best plan found and a proven lower bound, ns: no streams and orders of the tasks take less when they run."""
 
     plan: Plan
     proven: int
+    #: A plan that is shorter, on streams that only the instance without pins allows.
+    unpinned: Plan | None = None
 
     @property
     def optimal(self) -> bool:
@@ -52,9 +59,13 @@ class Solution:
         return self.plan.makespan <= self.proven
 
 
-def solve(instance: Instance, budget: float, max_tasks: int) -> Solution:
-    """Solve within a deterministic `budget` (about seconds); above `max_tasks` the solver sees windows of the plan only."""
-    lower = proven = bound(instance)
+def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | None = None) -> Solution:
+    """Solve within a deterministic `budget` (about seconds); above `max_tasks` the solver sees windows of the plan only.
+
+    `free` is the instance without pins, where some tasks may run on more streams: what is proven holds for it.
+    """
+    free = free or instance
+    lower = proven = bound(free)
     plan = greedy(instance)
     if plan.makespan > lower:
         plan = min(plan, *ruled(instance), key=lambda candidate: candidate.rank)
@@ -64,15 +75,58 @@ def solve(instance: Instance, budget: float, max_tasks: int) -> Solution:
         if len(instance) > max_tasks:
             found = improve_in_windows(instance, plan, bound_at_rest(instance), budget * _WINDOWS, max_tasks)
         else:
-            found, proven = _refined(instance, plan, lower, budget)
+            found, refined = _refined(instance, plan, lower, budget)
+            proven = max(proven, refined) if _as_free(instance, free) else proven
         if found is not plan:
             found = _climbed(instance, found, lower, round(budget * _RUN_TASKS), max_tasks)
             plan = min(plan, found, key=lambda candidate: candidate.rank)
+    solution = Solution(plan=_cleared(instance, plan, budget, max_tasks), proven=proven)
+    return solution if solution.optimal else _searched(instance, free, solution, budget, max_tasks)
+
+
+def _searched(instance: Instance, free: Instance, known: Solution, budget: float, max_tasks: int) -> Solution:
+    """What an exact search makes of a solution: a better plan or a better bound, if it finds one."""
+    plan, unpinned = known.plan, None
+    moments = min(round(budget * _MOMENTS), _MOST_MOMENTS) // len(instance)
+    found = searched(free, plan.makespan, moments)
+    if found.plan is not None:
+        better = _where_allowed(instance, free, found.plan)
+        if better is None:
+            unpinned = _cleared(free, found.plan, budget, max_tasks)
+            better = searched(instance, plan.makespan, moments).plan
+        if better is not None:
+            plan = _cleared(instance, better, budget, max_tasks)
+    return Solution(plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
+
+
+def _cleared(instance: Instance, plan: Plan, budget: float, max_tasks: int) -> Plan:
+    """A plan that takes no longer, with fewer crossings if they are found."""
     if plan.crossings:
         plan = uncrossed(instance, improve(instance, plan), round(budget * _UNCROSSING))
         if len(instance) <= max_tasks:
             plan = tidied(instance, plan, budget * _TIDYING)
-    return Solution(plan=plan, proven=proven)
+    return plan
+
+
+def _as_free(instance: Instance, free: Instance) -> bool:
+    """True if an instance has the same makespans as `free`: one unit at most is bound, to one of several streams alike."""
+    bound_units = [unit for unit, row in enumerate(free.allowed) if row != instance.allowed[unit]]
+    streams = {stream for unit in bound_units for stream in free.allowed[unit]}
+    return len(bound_units) <= 1 and all(streams.issubset(row) or streams.isdisjoint(row) for row in free.allowed)
+
+
+def _where_allowed(instance: Instance, free: Instance, plan: Plan) -> Plan | None:
+    """A plan for `free` with its streams renamed such that it is one for `instance`, None if that cannot be."""
+    stream = list(plan.stream)
+    for unit, members in enumerate(instance.members):
+        here, allowed = stream[members[0]], instance.allowed[unit]
+        if here not in allowed:
+            alike = all((here in row) == (allowed[0] in row) for row in free.allowed)
+            names = {here: allowed[0], allowed[0]: here} if alike else {}
+            stream = [names.get(one, one) for one in stream]
+    if all(stream[task] in instance.allowed[unit] for task, unit in enumerate(instance.unit)):
+        return replace(plan, stream=tuple(stream))
+    return None
 
 
 def _climbed(instance: Instance, plan: Plan, lower: int, effort: int, max_tasks: int) -> Plan:

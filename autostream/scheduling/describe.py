@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 
 from autostream.scheduling.bounds import best_bound
@@ -10,6 +11,7 @@ from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import HCCL, Region
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.serial import serial
+from autostream.scheduling.thrift import tolerated
 
 
 def described(instance: Instance, division: Division, plan: Plan, lower: Sequence[int]) -> tuple[Region, ...]:
@@ -17,38 +19,51 @@ def described(instance: Instance, division: Division, plan: Plan, lower: Sequenc
 
     Times are those of the region alone on the streams of the plan, without the cuts around it.
     """
-    place = {task: number for number, task in enumerate(plan.order())}
-    serials: dict[object, int] = {}
+    place = [0] * len(instance)
+    for number, task in enumerate(plan.order()):
+        place[task] = number
+    kinds = [kind for segment, kind in zip(division.segments, division.kinds, strict=True) if segment.inner]
+    known = _Known(division.parts, plan, place)
     regions = [
-        _region(instance, segment, plan, place, number, bound, serials)
-        for number, (segment, bound) in enumerate(zip(division.regions, lower, strict=True))
+        _region(instance, segment, kind, plan, known, number, bound)
+        for number, (segment, kind, bound) in enumerate(zip(division.regions, kinds, lower, strict=True))
     ]
     if division.aside:
         core = sorted({task for segment in division.segments for task in segment.tasks})
-        beside = _alone(instance, core, plan, place)
-        regions.append(_aside(instance, division.aside, plan, beside, len(regions)))
+        alone = _ran(part(instance, core), core, plan, place)
+        regions.append(_aside(instance, division.aside, plan, alone, len(regions)))
     return tuple(regions)
 
 
-def _region(
-    instance: Instance,
-    segment: Segment,
-    plan: Plan,
-    place: dict[int, int],
-    number: int,
-    lower: int,
-    serials: dict[object, int],
-) -> Region:
-    alone = segment.part(instance)
-    form = alone.form()
-    if form not in serials:
-        serials[form] = serial(alone).makespan
+class _Known:
+    """What is the same for segments of one kind."""
+
+    def __init__(self, parts: Sequence[Instance], plan: Plan, place: Sequence[int]) -> None:
+        self.parts, self.plan, self.place = parts, plan, place
+        self.serial = functools.cache(lambda kind: serial(parts[kind]).makespan)
+        self.bound_by = functools.cache(lambda kind: best_bound(parts[kind]).by)
+        self._makespans: dict[object, int] = {}
+
+    def makespan(self, kind: int, tasks: Sequence[int]) -> int:
+        """Time of a segment on the streams and in the order of the plan, ns: run once where these are equal too.
+
+        That its residual connections count as ones from the entry delays nothing, see `Segment.part`.
+        """
+        order = tuple(sorted(range(len(tasks)), key=lambda number: self.place[tasks[number]]))
+        stream, mode = tuple(self.plan.stream[task] for task in tasks), tuple(self.plan.mode[task] for task in tasks)
+        key = kind, stream, mode, order
+        if key not in self._makespans:
+            self._makespans[key] = replay(self.parts[kind], stream, order, mode).makespan
+        return self._makespans[key]
+
+
+def _region(instance: Instance, segment: Segment, kind: int, plan: Plan, known: _Known, number: int, lower: int) -> Region:
     cuts = segment.cut_time(instance)
-    before, now = serials[form] - cuts, _alone(instance, segment.tasks, plan, place).makespan - cuts
+    before, now = known.serial(kind) - cuts, known.makespan(kind, segment.tasks) - cuts
     inner = segment.inner
     side = _side_streams(instance, plan, inner)
     spread = len({plan.stream[task] for task in inner if plan.stream[task] in instance.open}) > 1
-    status = "serial" if not spread else "optimal" if now <= lower else "feasible"
+    status = "serial" if not spread else "optimal" if now <= tolerated(lower) else "feasible"
     return Region(
         number=number,
         name=f"{instance.names[inner[0]]} to {instance.names[inner[-1]]}",
@@ -59,7 +74,7 @@ def _region(
         status=status,
         side_streams=side,
         crossings=_crossings(instance, plan, inner),
-        reason=_reason(alone, spread=spread, now=now, lower=lower),
+        reason=_reason(known, kind, spread=spread, now=now, lower=lower),
     )
 
 
@@ -81,10 +96,10 @@ def _aside(instance: Instance, tasks: tuple[int, ...], plan: Plan, core: Plan, n
     )
 
 
-def _alone(instance: Instance, tasks: Sequence[int], plan: Plan, place: dict[int, int]) -> Plan:
+def _ran(alone: Instance, tasks: Sequence[int], plan: Plan, place: Sequence[int]) -> Plan:
     """Some tasks on the streams and in the order of a plan, without the others."""
     order = sorted(range(len(tasks)), key=lambda number: place[tasks[number]])
-    return replay(part(instance, tasks), [plan.stream[task] for task in tasks], order, [plan.mode[task] for task in tasks])
+    return replay(alone, [plan.stream[task] for task in tasks], order, [plan.mode[task] for task in tasks])
 
 
 def _side_streams(instance: Instance, plan: Plan, tasks: Sequence[int]) -> tuple[str, ...]:
@@ -100,12 +115,13 @@ def _crossings(instance: Instance, plan: Plan, tasks: Sequence[int]) -> int:
     return sum(plan.stream[before] != plan.stream[after] for before, after in edges)
 
 
-def _reason(alone: Instance, *, spread: bool, now: int, lower: int) -> str:
+def _reason(known: _Known, kind: int, *, spread: bool, now: int, lower: int) -> str:
     """Why the region is not faster, one sentence."""
+    alone = known.parts[kind]
     if now > lower and spread:
         return f"{now / max(lower, 1) - 1:.1%} above what no schedule can beat"
     if now <= lower:
-        return f"no schedule is faster: bound by {best_bound(alone).by}"
+        return f"no schedule is faster: bound by {known.bound_by(kind)}"
     if not any(len(streams) > 1 for streams in alone.allowed):
         return "all its tasks are bound to their streams"
     return f"what could overlap is worth less than the waits between streams, {alone.sync} ns each"

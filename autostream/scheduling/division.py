@@ -55,10 +55,16 @@ class Segment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Division:
-    """The segments in program order, and the tasks that were set aside."""
+    """The segments in program order, and the tasks that were set aside.
+
+    Segments of one *kind* are equal as instances (`Instance.form`), so that what holds for one of them holds for all.
+    """
 
     segments: tuple[Segment, ...]
     aside: tuple[int, ...]
+    #: The kind of each segment, and a segment of each kind as an instance of its own.
+    kinds: tuple[int, ...]
+    parts: tuple[Instance, ...]
 
     @property
     def regions(self) -> tuple[Segment, ...]:
@@ -85,7 +91,21 @@ def divide(instance: Instance) -> Division:
             entry, current = task, [task]
     if current:
         segments.append(_segment(instance, current, entry, None, cuts))
-    return Division(segments=tuple(segments), aside=tuple(sorted(aside)))
+    kinds, parts = _kinds(instance, segments)
+    return Division(segments=tuple(segments), aside=tuple(sorted(aside)), kinds=kinds, parts=parts)
+
+
+def _kinds(instance: Instance, segments: Iterable[Segment]) -> tuple[tuple[int, ...], tuple[Instance, ...]]:
+    number: dict[object, int] = {}
+    kinds: list[int] = []
+    parts: list[Instance] = []
+    for segment in segments:
+        alone = segment.part(instance)
+        kind = number.setdefault(alone.form(), len(parts))
+        if kind == len(parts):
+            parts.append(alone)
+        kinds.append(kind)
+    return tuple(kinds), tuple(parts)
 
 
 def _segment(instance: Instance, tasks: Sequence[int], entry: int | None, last: int | None, cuts: set[int]) -> Segment:
@@ -152,7 +172,8 @@ def _set_aside(instance: Instance) -> set[int]:
     count = len(instance)
     head, tail = heads(instance), tails(instance)
     length = [head[task] + instance.shortest(task) + tail[task] for task in range(count)]
-    longest = [task for task in range(count) if length[task] == max(length)]
+    most = max(length, default=0)
+    longest = [task for task in range(count) if length[task] == most]
     source = min(longest, key=lambda task: (head[task], task), default=0)
     sink = min(longest, key=lambda task: (tail[task], -task), default=0)
     after = reach(instance.after, reversed(range(count)))

@@ -1,111 +1,152 @@
-"""A genetic search over the orders of a project's tasks, each schedule tightened by going backwards and forwards.
+"""A genetic search over the orders of a project's tasks, scheduled backwards and forwards in turn.
 
-After Valls, Ballestin and Quintanilla, "A hybrid genetic algorithm for the resource-constrained project scheduling problem"
-(2008): serial schedule generation, two-point crossover, justification of every child. Deterministic: a fixed seed, and an effort
-counted in placed tasks.
+Two populations, as in Debels and Vanhoucke, "A bi-population based genetic algorithm for the resource-constrained project
+scheduling problem" (2005): the children of schedules that are packed to the left are packed to the right, and the other way
+round, so that one pass for each child justifies it as well. Two-point crossover of orders (Hartmann, 1998). A child takes a place
+only if it is no worse than who was there. The populations grow with the effort: small ones soon agree on one schedule.
+Deterministic: a fixed seed, and an effort counted in placed tasks.
 """
 
 from __future__ import annotations
 
 import random
-from bisect import insort
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from autostream.scheduling.paths import topological
 from autostream.scheduling.project import Project
 from autostream.scheduling.sgs import Times, early
 
 _SEED = 0
-_POPULATION = 40
-#: How far a priority may be off in the first population, and how far a task may move in a mutation, in tenths of the whole.
+#: A population is so large that the effort is enough for so many generations, within limits.
+_GENERATIONS = 100
+_FEWEST, _MOST = 30, 400
+#: In so many tasks it takes as long again to find a place for one as all else that is done for it.
+_SEARCHED = 100
+#: How far a priority may be off in the first population, in tenths of the whole.
 _SPREAD = 4
-_REACH = 1
-#: One child in so many is mutated.
+#: One child in so many is mutated: so many pairs of neighbours in a hundred tasks change places.
 _MUTATED = 3
+_SWAPS = 5
 
 
 def evolve(project: Project, lower: int, effort: int) -> Times:
-    """Return the best times found, having placed at most about `effort` tasks; stops at the bound. No sync is charged."""
-    return _Population(project, lower, effort).best()
+    """Return the best times found within an `effort`; stops at the bound. No sync is charged.
+
+    A unit of effort places one task of a small project. In a larger one a task takes longer, for the profile is longer.
+    """
+    return _Populations(project, effort).best(lower)
 
 
 def tightened(project: Project, times: Times) -> Times:
     """Schedule backwards in order of the ends, then forwards in order of the starts that this gives; the better of both."""
-    tasks = range(len(project))
-    late = early(project, sorted(tasks, key=lambda task: (-times.end[task], -task)), _links(project, backwards=True))
-    again = early(project, sorted(tasks, key=lambda task: (-late.end[task], task)), _links(project))
+    late = early(project, _turned(times, backwards=False), _links(project, backwards=True))
+    again = early(project, _turned(late, backwards=True), _links(project, backwards=False))
     return min(times, again, key=lambda one: one.makespan)
 
 
-def _links(project: Project, *, backwards: bool = False) -> list[list[tuple[int, int]]]:
+def _links(project: Project, *, backwards: bool) -> list[list[tuple[int, int]]]:
     if backwards:
         return [[(link.after, link.lag) for link in links] for links in project.after]
     return [[(link.before, link.lag) for link in links] for links in project.before]
 
 
-class _Population:
-    """The individuals as (makespan, age, order of starts, times), the best first."""
+def _turned(times: Times, *, backwards: bool) -> list[int]:
+    """The order in which to schedule in the other direction: what ends last comes first. `backwards` is the one of `times`."""
+    tasks = range(len(times.end))
+    # The sort is stable. Of equal ends, whoever must come first in the other direction has the smaller number there.
+    return sorted(tasks if backwards else reversed(tasks), key=times.end.__getitem__, reverse=True)
 
-    def __init__(self, project: Project, lower: int, effort: int) -> None:
-        self.project, self.lower = project, lower
+
+class _Person(NamedTuple):
+    """A schedule, and the order that it gives for the other direction."""
+
+    makespan: int
+    order: list[int]
+    times: Times
+
+
+class _Populations:
+    """Schedules forwards and schedules backwards, each generation bred from the one before it."""
+
+    def __init__(self, project: Project, effort: int) -> None:
+        self.project = project
         self.dice = random.Random(_SEED)
-        self.before = [[link.before for link in links] for links in project.before]
-        self.after = [[link.after for link in links] for links in project.after]
-        #: Each individual is scheduled three times.
-        self.births = max(effort // max(3 * len(project), 1), 1)
-        self.people: list[tuple[int, int, list[int], Times]] = []
-        self.seen: set[tuple[int, ...]] = set()
+        count = len(project)
+        self.births = max(effort // max(count + count * count // _SEARCHED, 1), 1)
+        self.size = min(max(self.births // _GENERATIONS, _FEWEST), _MOST)
+        self.links = [_links(project, backwards=backwards) for backwards in (False, True)]
+        self.linked = {pair for link in project.links for pair in ((link.before, link.after), (link.after, link.before))}
+        tail = project.tails()
+        self.rank = [shortest + after for shortest, after in zip(project.shortest, tail, strict=True)]
+        self.people: tuple[list[_Person], list[_Person]] = ([], [])
 
-    def best(self) -> Times:
-        """Fill the population with random variations of one priority rule, then breed."""
-        tail = self.project.tails()
-        rank = [tail[task] + self.project.shortest[task] for task in range(len(self.project))]
-        for number in range(self.births):
-            if number == 0:
-                order = topological(self.before, self.after, [-one for one in rank])
-            elif number < _POPULATION:
-                spread = self.dice.randint(1, _SPREAD) * max(rank) // 10
-                order = topological(self.before, self.after, [self.dice.randint(-spread, spread) - one for one in rank])
-            else:
-                order = self._child()
-            self._join(tightened(self.project, early(self.project, order, _links(self.project))))
-            if self.people[0][0] <= self.lower:
+    def best(self, lower: int) -> Times:
+        """Breed until the effort is spent or the bound is reached; the best schedule, forwards."""
+        best, best_backwards = self._born(self._first(0), backwards=False), False
+        self.people[0].append(best)
+        for number in range(1, self.births):
+            if best.makespan <= lower:
                 break
-        return self.people[0][3]
+            generation, place = divmod(number, self.size)
+            backwards = generation % 2 == 1
+            order = self._child(self.people[not backwards], place) if generation else self._first(place)
+            born = self._born(order, backwards=backwards)
+            if born.makespan < best.makespan:
+                best, best_backwards = born, backwards
+            mine = self.people[backwards]
+            if place == len(mine):
+                mine.append(born)
+            elif born.makespan <= mine[place].makespan:
+                mine[place] = born
+        return self._forwards(best) if best_backwards else best.times
 
-    def _child(self) -> list[int]:
-        """The beginning and the end of one parent's order around a stretch in the order of a better one."""
-        count, dice = len(self.project), self.dice
-        mother = min(dice.randrange(len(self.people)), dice.randrange(len(self.people)))
-        father = dice.randrange(len(self.people))
+    def _born(self, order: Sequence[int], *, backwards: bool) -> _Person:
+        times = early(self.project, order, self.links[backwards])
+        return _Person(times.makespan, _turned(times, backwards=backwards), times)
+
+    def _first(self, place: int) -> list[int]:
+        """The longest tails first: exactly so for the first schedule, with random errors for the others."""
+        project, longest = self.project, max(self.rank, default=0)
+        spread = self.dice.randint(1, _SPREAD) * longest // 10 if place else 0
+        key = [self.dice.randint(-spread, spread) - rank for rank in self.rank]
+        before = [[link.before for link in links] for links in project.before]
+        after = [[link.after for link in links] for links in project.after]
+        return topological(before, after, key)
+
+    def _child(self, parents: Sequence[_Person], place: int) -> list[int]:
+        """A stretch in the order of one parent, between the beginning and the end of the other."""
+        dice, count = self.dice, len(self.project)
+        one = parents[place]
+        other = min(dice.choice(parents), dice.choice(parents), key=lambda person: person.makespan)
+        mother, father = (one.order, other.order) if dice.randrange(2) else (other.order, one.order)
         length = dice.randint(count // 4, max(3 * count // 4, count // 4))
         first = dice.randrange(count - length + 1)
-        order = self.people[father][2][:first]
+        order = father[:first]
         taken = set(order)
-        stretch = [task for task in self.people[mother][2] if task not in taken][:length]
+        stretch = [task for task in mother if task not in taken][:length]
         taken.update(stretch)
         order += stretch
-        order += [task for task in self.people[father][2] if task not in taken]
-        return self._mutated(order) if dice.randrange(_MUTATED) == 0 else order
+        order += [task for task in father if task not in taken]
+        if count > 1 and dice.randrange(_MUTATED) == 0:
+            self._mutate(order)
+        return order
 
-    def _mutated(self, order: Sequence[int]) -> list[int]:
-        """Move the tasks of a stretch a little."""
-        count = len(order)
-        middle, reach = self.dice.randrange(count), max(count * _REACH // 10, 1)
-        key = [0] * count
-        for place, task in enumerate(order):
-            near = abs(place - middle) < count // 5
-            key[task] = place + (self.dice.randint(0, reach) if near else 0)
-        return topological(self.before, self.after, key)
+    def _mutate(self, order: list[int]) -> None:
+        """Let some neighbours change places where no precedence forbids it."""
+        for _ in range(max(len(order) * _SWAPS // 100, 1)):
+            place = self.dice.randrange(len(order) - 1)
+            first, second = order[place], order[place + 1]
+            if (first, second) not in self.linked:
+                order[place], order[place + 1] = second, first
 
-    def _join(self, times: Times) -> None:
-        """Take the place of the worst, unless it is better or there is one like it."""
-        if times.start in self.seen:
-            return
-        self.seen.add(times.start)
-        if len(self.people) == _POPULATION:
-            if times.makespan > self.people[-1][0]:
-                return
-            self.people.pop()
-        order = sorted(range(len(self.project)), key=lambda task: (times.start[task], task))
-        insort(self.people, (times.makespan, len(self.seen), order, times), key=lambda one: one[:2])
+    def _forwards(self, person: _Person) -> Times:
+        """A schedule that runs backwards, turned round and packed to the left."""
+        makespan, times = person.makespan, person.times
+        turned = Times(
+            mode=times.mode,
+            start=tuple([makespan - end for end in times.end]),
+            end=tuple([makespan - start for start in times.start]),
+        )
+        packed = early(self.project, person.order, self.links[False])
+        return min(packed, turned, key=lambda one: one.makespan)

@@ -10,8 +10,8 @@ Times are integer picoseconds, so that rounding is the same everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from autostream.scheduling.resources import Demand, Packing
@@ -19,6 +19,8 @@ from autostream.scheduling.resources import Demand, Packing
 PS = 1000
 #: The whole, where shares are thousandths.
 _WHOLE = 1000
+#: Later than anything, ps.
+_NEVER = 1 << 80
 
 
 class Claim(NamedTuple):
@@ -34,6 +36,8 @@ class Claim(NamedTuple):
     #: On cores and no collective; a collective.
     kernel: bool
     collective: bool
+    #: What decides how it stretches others and is stretched.
+    weight: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +48,8 @@ class Rules:
     hbm_contention: int
     cube_vector_slowdown: int
     compute_comm_slowdown: int
+    #: The stretches that are known already, by the weights of what runs: a search asks for the same ones over and over.
+    known: dict[tuple[int, ...], list[int]] = field(default_factory=dict, compare=False, repr=False)
 
     def claim(self, duration: int, demand: Demand) -> Claim:
         """The claim of a mode; `demand` is (aic, aiv, hbm, comm), `duration` is in ns."""
@@ -55,6 +61,7 @@ class Rules:
             hbm=hbm,
             kernel=not comm and (aic > 0 or aiv > 0),
             collective=comm > 0,
+            weight=hbm << 2 | (not comm and (aic > 0 or aiv > 0)) << 1 | (comm > 0),
         )
 
     def stretches(self, running: Sequence[Claim]) -> list[int]:
@@ -107,70 +114,86 @@ class Run:
             sync: price of a wait between lanes, ps.
         """
         count = len(claims)
-        self._rules, self._claims, self._before, self._lanes, self._sync = rules, claims, before, lanes, sync
+        self._rules, self._claims, self._before, self._sync = rules, claims, before, sync
         self._lane = [0] * count
         for number, lane in enumerate(lanes):
             for task in lane:
                 self._lane[task] = number
-        self._next = [0] * len(lanes)
+        #: What each lane has still to run, the next one last, and since when it is idle.
+        self._queues = [[*reversed(lane)] for lane in lanes]
         self._idle = [0] * len(lanes)
-        #: Heads that may start, as (ready, lane), and lanes by the task whose end their head waits for.
-        self._waiting: list[tuple[int, int]] = []
+        #: Heads that may start, as (ready, lane, task), and lanes by the task whose end their head waits for.
+        self._waiting: list[tuple[int, int, int]] = []
         self._watching: dict[int, list[int]] = {}
         self.start = [-1] * count
         self.end = [-1] * count
 
     def to_the_end(self) -> None:
         """Run everything."""
-        claims, lanes, waiting, rules = self._claims, self._lanes, self._waiting, self._rules
-        guards, free, now = rules.packing.guards, rules.packing.free, 0
+        claims, waiting, known = self._claims, self._waiting, self._rules.known
+        guards, free, now = self._rules.packing.guards, self._rules.packing.free, 0
         running: list[int] = []
         left: list[int] = []
-        stretches: list[int] = []
-        for lane in range(len(lanes)):
-            self._look_at(lane)
-        while waiting or running:
+        stretches: Sequence[int] = ()
+        self._look_at(range(len(self._queues)))
+        while waiting or running:  # searches spend their time here: plain loops, for calls and comprehensions cost as much again
             if not running and len(waiting) == 1:  # nothing can run beside it
-                ready, lane = waiting.pop()
-                task = lanes[lane][self._next[lane]]
-                claim = claims[task]
-                self.start[task] = start = max(now, ready)
-                now = start - -claim.work * max(_WHOLE, claim.hbm) // _WHOLE
-                self._ended(task, now)
+                now = self._run_alone(now)
                 continue
-            known = len(running)
             free = self._start_ready(running, left, free, guards, now)
-            if len(running) != known or not stretches:
-                stretches = rules.stretches([claims[task] for task in running]) if running else []
-            upcoming = [now - -todo * stretch // _WHOLE for todo, stretch in zip(left, stretches, strict=True)]
-            upcoming += [ready for ready, _ in waiting if ready > now]
-            if not upcoming:
+            if len(stretches) != len(running):
+                key = tuple([claims[task].weight for task in running])
+                stretches = known.get(key, ())
+                if not stretches:
+                    stretches = known[key] = self._rules.stretches([claims[task] for task in running])
+            soonest = _NEVER
+            for todo, stretch in zip(left, stretches, strict=True):
+                time = now - -todo * stretch // _WHOLE
+                if time < soonest:
+                    soonest = time
+            for time, _, _ in waiting:
+                if now < time < soonest:
+                    soonest = time
+            if soonest == _NEVER:
                 break
-            passed, now = min(upcoming) - now, min(upcoming)
-            ended = False
+            passed, now, ended = (soonest - now) * _WHOLE, soonest, False
             for number, stretch in enumerate(stretches):
-                left[number] -= passed * _WHOLE // stretch
-                ended = ended or left[number] <= 0
+                left[number] -= passed // stretch
+                if left[number] <= 0:
+                    ended = True
             if ended:
-                done = [task for task, todo in zip(running, left, strict=True) if todo <= 0]
-                running = [task for task, todo in zip(running, left, strict=True) if todo > 0]
-                left = [todo for todo in left if todo > 0]
-                stretches = []
-                for task in done:
-                    free += claims[task].demand
-                    self._ended(task, now)
+                for number in range(len(running) - 1, -1, -1):
+                    if left[number] <= 0:
+                        task = running.pop(number)
+                        del left[number]
+                        free += claims[task].demand
+                        self._ended(task, now)
+                stretches = ()
+
+    def _run_alone(self, now: int) -> int:
+        """Run the only head there is, and what follows it, until there is another; return when that is."""
+        waiting, claims, start = self._waiting, self._claims, self.start
+        while len(waiting) == 1:
+            ready, _, task = waiting.pop()
+            claim = claims[task]
+            start[task] = now = max(now, ready)
+            now -= -claim.work * max(_WHOLE, claim.hbm) // _WHOLE
+            self._ended(task, now)
+        return now
 
     def _start_ready(self, running: list[int], left: list[int], free: int, guards: int, now: int) -> int:
         """Start every head that can start now, in the order in which they became ready; return what is left free."""
         waiting, claims = self._waiting, self._claims
         while True:
-            due = [entry for entry in waiting if entry[0] <= now]
-            if len(due) > 1:
-                due.sort()
+            for ready, _, _ in waiting:
+                if ready <= now:
+                    break
+            else:
+                return free
+            due = sorted([entry for entry in waiting if entry[0] <= now])
             held, again = 0, False
             for entry in due:
-                lane = entry[1]
-                task = self._lanes[lane][self._next[lane]]
+                task = entry[2]
                 claim = claims[task]
                 if claim.kinds & held or (free - claim.demand) & guards != guards:
                     held |= claim.kinds
@@ -191,22 +214,26 @@ class Run:
         """Note the end of a task and look at the heads that waited for it."""
         self.end[task] = now
         lane = self._lane[task]
-        self._next[lane] += 1
+        self._queues[lane].pop()
         self._idle[lane] = now
-        self._look_at(lane)
-        for other in self._watching.pop(task, ()):
-            self._look_at(other)
+        watching = self._watching.pop(task, None)
+        self._look_at((lane,) if watching is None else (lane, *watching))
 
-    def _look_at(self, lane: int) -> None:
-        """Find out when the head of an idle lane is ready, or which end it waits for."""
-        queue, at = self._lanes[lane], self._next[lane]
-        if at == len(queue):
-            return
-        head, ready, end = queue[at], self._idle[lane], self.end
-        for before in self._before[head]:
-            if self._lane[before] != lane:
-                if end[before] < 0:
-                    self._watching.setdefault(before, []).append(lane)
-                    return
-                ready = max(ready, end[before] + self._sync)
-        self._waiting.append((ready, lane))
+    def _look_at(self, lanes: Iterable[int]) -> None:
+        """Find out when the heads of idle lanes are ready, or which ends they wait for."""
+        end, lane_of, sync = self.end, self._lane, self._sync
+        for lane in lanes:
+            queue = self._queues[lane]
+            if not queue:
+                continue
+            head, ready = queue[-1], self._idle[lane]
+            for before in self._before[head]:
+                if lane_of[before] != lane:
+                    ended = end[before]
+                    if ended < 0:
+                        self._watching.setdefault(before, []).append(lane)
+                        break
+                    if ended + sync > ready:
+                        ready = ended + sync
+            else:
+                self._waiting.append((ready, lane, head))

@@ -16,6 +16,8 @@ from autostream.scheduling.serial import serial
 
 #: Most rounds of backward and forward scheduling; most plans settle in two or three.
 _ROUNDS = 4
+#: Above so many tasks one list schedule has to do: what the rounds and the local improvement add is below a thousandth there.
+DEEP = 1000
 
 
 class Greedy:
@@ -35,6 +37,8 @@ def greedy(instance: Instance) -> Plan:
     """The plan behind `Greedy`."""
     baseline = serial(instance)
     order = by_rank(instance)
+    if len(instance) > DEEP:
+        return min(baseline, list_schedule(instance, order), key=lambda candidate: candidate.rank)
     # The price decides ties against needless crossings; which of the two is better is not known beforehand.
     plans = [_justified(instance, drafted(instance, order, price=price), price) for price in (0, instance.sync)]
     plan = min(plans, key=lambda candidate: candidate.rank)
@@ -136,8 +140,14 @@ def drafted(
 
 def _candidates(draft: Draft, allowed: tuple[int, ...]) -> tuple[int, ...]:
     """The streams in use, MAIN, and one fresh stream: fresh ones are all alike."""
-    fresh = [stream for stream in allowed[1:] if not draft.lanes[stream].used]
-    return tuple(stream for stream in allowed if stream not in fresh[1:])
+    found = list(allowed[:1])
+    fresh = False
+    for stream in allowed[1:]:
+        used = draft.lanes[stream].used
+        if used or not fresh:
+            found.append(stream)
+            fresh = fresh or not used
+    return tuple(found)
 
 
 def _place(draft: Draft, task: int, streams: Sequence[int], modes: Sequence[int], price: int) -> int:
@@ -146,26 +156,32 @@ def _place(draft: Draft, task: int, streams: Sequence[int], modes: Sequence[int]
     Ties go to the stream of the predecessor that ends last, then to MAIN. A fresh side stream must win by more than a sync:
     the tasks that follow will have to come back.
     """
-    instance = draft.instance
-    last = max(instance.before[task], key=lambda before: (draft.end[before], before), default=None)
-    favourite = streams[0] if last is None else draft.stream[last]
-    best: tuple[tuple[int, bool, int, int], int] | None = None
+    instance, ends, on = draft.instance, draft.end, draft.stream
+    work, sync, befores = instance.work[task], instance.sync, instance.before[task]
+    favourite, latest = streams[0], -1
+    for before in befores:
+        if ends[before] >= latest:
+            favourite, latest = on[before], ends[before]
+    best: tuple[int, bool, int, int, int] | None = None
     for stream in streams:
-        ready = 0
-        handicap = instance.sync if stream and len(streams) > 1 and not draft.lanes[stream].used else 0
-        for before in instance.before[task]:
-            crosses = draft.stream[before] != stream
-            ready = max(ready, draft.end[before] + (instance.sync if crosses else 0))
-            handicap += price if crosses else 0
+        lane, ready = draft.lanes[stream], 0
+        handicap = sync if stream and len(streams) > 1 and not lane.used else 0
+        for before in befores:
+            end = ends[before]
+            if on[before] != stream:
+                end += sync
+                handicap += price
+            if end > ready:
+                ready = end
         for mode in modes:
-            duration, demand = instance.work[task][mode]
-            start = _earliest(draft.profile, draft.lanes[stream], ready, duration, demand)
-            key = (start + duration + handicap, stream != favourite, stream, mode)
-            if best is None or key < best[0]:
-                best = key, start
+            duration, demand = work[mode]
+            start = _earliest(draft.profile, lane, ready, duration, demand)
+            key = (start + duration + handicap, stream != favourite, stream, mode, start)
+            if best is None or key < best:
+                best = key
     assert best is not None, "every unit has at least one stream and one mode"
-    (_, _, stream, mode), start = best
-    duration, demand = instance.work[task][mode]
+    _, _, stream, mode, start = best
+    duration, demand = work[mode]
     draft.stream[task], draft.mode[task], draft.start[task], draft.end[task] = stream, mode, start, start + duration
     draft.lanes[stream].hold(start, start + duration)
     draft.profile.hold(start, start + duration, demand)

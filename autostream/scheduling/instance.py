@@ -103,7 +103,7 @@ class Instance:
     def sure_lag(self, before: int, after: int) -> int:
         """The sync cost if no choice puts the two tasks on one stream, else 0."""
         first, second = self.allowed[self.unit[before]], self.allowed[self.unit[after]]
-        return 0 if any(stream in second for stream in first) else self.sync
+        return 0 if first == second or any(stream in second for stream in first) else self.sync
 
     def may_cross(self, before: int, after: int) -> bool:
         """True if it depends on the choice of streams whether two tasks are on the same one."""
@@ -113,7 +113,8 @@ class Instance:
 
     def shortest(self, task: int) -> int:
         """Duration of the fastest mode."""
-        return min(mode.duration for mode in self.modes[task])
+        row = self.modes[task]
+        return row[0].duration if len(row) == 1 else min(mode.duration for mode in row)
 
 
 def _modes(task: Task, capacity: Demand) -> tuple[NumberedMode, ...]:

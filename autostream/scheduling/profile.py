@@ -20,6 +20,8 @@ class Profile:
         if not demand:
             return ready
         times, free, guards = self._times, self._free, self._guards
+        if ready >= times[-1]:
+            return ready
         step = bisect_right(times, ready) - 1
         last = len(times) - 1
         start = ready
@@ -64,14 +66,13 @@ class Lane:
     def __init__(self) -> None:
         self._starts: list[int] = []
         self._ends: list[int] = []
-
-    @property
-    def used(self) -> bool:
-        """True once something runs on it."""
-        return bool(self._starts)
+        #: True once something runs on it.
+        self.used = False
 
     def earliest(self, ready: int, duration: int) -> int:
         """First time from `ready` on at which the stream is idle for `duration`."""
+        if not self._ends or ready >= self._ends[-1]:
+            return ready
         stretch = bisect_right(self._ends, ready)
         start = ready
         while stretch < len(self._starts) and self._starts[stretch] < start + duration:
@@ -83,6 +84,7 @@ class Lane:
         """Occupy the stream from `start` to `end`, where it is idle."""
         if start == end:
             return
+        self.used = True
         stretch = bisect_left(self._starts, start)
         if stretch < len(self._starts) and self._starts[stretch] == end:
             self._starts[stretch] = start

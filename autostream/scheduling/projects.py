@@ -10,10 +10,10 @@ from autostream.scheduling.sgs import Times
 from autostream.scheduling.timing import refine
 from autostream.scheduling.windows import solve_window, sweeps
 
-#: What one unit of the budget buys, so that it comes to about a second: tasks placed by the genetic
-#: search, deterministic time in windows, and deterministic time on the whole.
-_PLACED_TASKS = 120_000
-_WINDOWS = 0.06
+#: What one unit of the budget buys, so that it comes to about a second: effort of the genetic search, and deterministic time in
+#: windows and on the whole.
+_EVOLUTION = 400_000
+_WINDOWS = 0.05
 _WHOLE = 0.05
 #: Above so many tasks windows gain more than the solver on the whole, which then has half the time, or none.
 _LARGE, _LARGEST = 80, 150
@@ -30,7 +30,7 @@ class Solved:
 def solve_project(project: Project, budget: float) -> Solved:
     """Solve within a deterministic `budget` (about seconds)."""
     lower = project_bound(project)
-    times = evolve(project, lower, round(budget * _PLACED_TASKS))
+    times = evolve(project, lower, round(budget * _EVOLUTION))
     times = _in_windows(project, times, lower, budget * _WINDOWS)
     if times.makespan > lower and len(project) <= _LARGEST:
         found = refine(project, times, {}, lower, budget * (_WHOLE if len(project) > _LARGE else 2 * _WHOLE))

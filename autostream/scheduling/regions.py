@@ -11,21 +11,26 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autostream.errors import InputError
-from autostream.scheduling.bounds import bound, whole_bound
+from autostream.scheduling.assembly import assembled
+from autostream.scheduling.bounds import Bound, whole_bound
 from autostream.scheduling.climb import climb_in_windows
 from autostream.scheduling.cpsat import Solution, solve
 from autostream.scheduling.describe import described
 from autostream.scheduling.division import Division, Segment, divide
-from autostream.scheduling.greedy import greedy, list_schedule
+from autostream.scheduling.greedy import DEEP, greedy
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.paths import topological
 from autostream.scheduling.problem import Problem, Schedule
+from autostream.scheduling.repeats import climb_repeats
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.rules import ruled
 from autostream.scheduling.serial import fastest
+from autostream.scheduling.thrift import thrifty, tolerated
 
 #: What one unit of the budget buys for the search that follows when what was set aside has been placed: tasks that are run.
 _RUN_TASKS = 40_000
+#: The same for the search for fewer crossings.
+_THRIFT_TASKS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,26 +45,50 @@ class Divided:
         began = time.perf_counter()
         instance = Instance.of(problem)
         division = divide(instance)
-        lower = whole_bound(instance, division.segments)
-        solutions = _Chain(instance, division.segments, self.budget, self.max_tasks).solutions()
-        plan = _assembled(instance, division, solutions)
-        if len(solutions) > 1 or division.aside:
-            plan = min(plan, greedy(instance), *ruled(instance), key=lambda candidate: candidate.rank)
-        if division.aside:
-            plan = climb_in_windows(instance, plan, lower.time, round(self.budget * _RUN_TASKS))
-        plan = plan.renamed(instance)
-        proven = sum(
+        lower = whole_bound(instance, division)
+        solutions = _Chain(instance, division, self.budget, self.max_tasks).solutions()
+        plan = assembled(instance, division, solutions)
+        # Each region is proven to the nanosecond, rounded: half of one may be missing.
+        proven = -(len(division.regions) // 2) + sum(
             solution.proven - segment.overlap(instance) for solution, segment in zip(solutions, division.segments, strict=True)
         )
+        if proven > lower.time and not division.aside:  # beside what was set aside other runs are possible than those searched
+            lower = Bound(proven, "search")
+        alone = len(solutions) == 1 and not division.aside
+        rivals = [] if alone else list(_whole(instance, plan, lower.time))
+        plan = min((plan, *rivals), key=lambda candidate: candidate.rank)
+        if division.aside:
+            plan = _climbed(instance, division, plan, lower.time, round(self.budget * _RUN_TASKS))
+        plan = thrifty(instance, division, plan, rivals, round(self.budget * _THRIFT_TASKS)).renamed(instance)
         return plan.schedule(
             instance,
             strategy="cpsat",
             bound=lower.time,
             bound_by=lower.by,
-            optimal=plan.makespan <= max(proven, lower.time),
+            optimal=plan.makespan <= tolerated(lower.time),
             regions=described(instance, division, plan, _lower_bounds(instance, division, solutions)),
             seconds=time.perf_counter() - began,
         )
+
+
+def _whole(instance: Instance, plan: Plan, lower: int) -> Iterator[Plan]:
+    """What list scheduling and the rules make of the whole, which knows of no cuts.
+
+    A deep program is many equal regions, which had all of these to themselves: there only the first one is tried, so that the
+    schedule is never worse than that of `Greedy`, and nothing where the plan reaches the lower bound.
+    """
+    deep = len(instance) > DEEP
+    if not (deep and plan.makespan <= lower):
+        yield greedy(instance)
+    if not deep:
+        yield from ruled(instance)
+
+
+def _climbed(instance: Instance, division: Division, plan: Plan, lower: int, effort: int) -> Plan:
+    if len(instance) <= DEEP:
+        return climb_in_windows(instance, plan, lower, effort)
+    cuts = [segment.entry for segment in division.segments if segment.entry is not None]
+    return climb_repeats(instance, plan, cuts, effort // 2)  # equal windows are searched once: half buys more
 
 
 def without(schedule: Schedule, problem: Problem, numbers: Collection[int]) -> Schedule:
@@ -138,30 +167,60 @@ class _Chain:
     """Solves the segments one after the other.
 
     Open streams are alike as long as nothing is fixed to MAIN, so each segment begins on stream 0 and ends where it likes; its
-    streams are then exchanged so that it continues the segment before it. Where something is fixed to MAIN the cuts stay there.
+    streams are then renamed so that it continues the segment before it. Where something is fixed to MAIN the cuts stay there, but
+    for the first one, which may be elsewhere.
     """
 
-    def __init__(self, instance: Instance, segments: Sequence[Segment], budget: float, max_tasks: int) -> None:
-        self.instance, self.segments, self.max_tasks = instance, segments, max_tasks
+    def __init__(self, instance: Instance, division: Division, budget: float, max_tasks: int) -> None:
+        self.instance, self.max_tasks = instance, max_tasks
+        self.segments, self.kinds, self.parts = division.segments, division.kinds, division.parts
         self.rigid = self._rigid()
-        self.forms = [segment.part(instance).form() for segment in segments]
-        self.weight: dict[object, int] = {}
-        for form, segment in zip(self.forms, segments, strict=True):
-            self.weight[form] = self.weight.get(form, 0) + sum(instance.shortest(task) for task in segment.tasks)
+        #: Time of all segments of each kind.
+        self.weight = [0] * len(self.parts)
+        work = [sum(part.shortest(task) for task in range(len(part))) for part in self.parts]
+        for kind in self.kinds:
+            self.weight[kind] += work[kind]
         self.budget = budget
+        #: Solutions by kind, whether there is an entry, and the stream the exit is pinned to; and by form with and without pins.
+        self.chosen: dict[tuple[int, bool, int | None], Solution] = {}
         self.known: dict[object, Solution] = {}
 
     def solutions(self) -> list[Solution]:
         """The solution of each segment, on streams that fit together."""
         here = 0
         found = []
+        used: dict[int, None] = {}
         for number, segment in enumerate(self.segments):
-            solution = self._solution(number, here)
-            found.append(_exchanged(solution, here))
+            gate = self._gate(number + 1)
+            solution = self._solution(number, here, gate)
+            found.append(self._continued(number, solution, here, gate, tuple(used)))
+            used |= dict.fromkeys(_by_first_use(found[-1].plan))
             if segment.exit is not None:
                 stream = found[-1].plan.stream[segment.tasks.index(segment.exit)]
                 here = stream if stream in self.instance.open else 0
         return found
+
+    def _gate(self, number: int) -> int | None:
+        """The stream that a segment must begin on, None if it may begin anywhere."""
+        if not any(self.rigid[number : number + 1]):
+            return None
+        entry = self.segments[number].entry
+        if entry is None or number == 0 or self.rigid[number - 1]:
+            return 0
+        plan = self._solution(number, 0, self._gate(number + 1)).plan
+        return plan.stream[self.segments[number].tasks.index(entry)]
+
+    def _continued(self, number: int, solution: Solution, here: int, gate: int | None, used: Sequence[int]) -> Solution:
+        """The solution with its first stream named `here` and its last one `gate`, and those used first in front of others."""
+        names = {0: 0, here: here} if self.rigid[number] else {0: here}
+        if gate is not None and not self.rigid[number]:
+            names[_last_stream(here, gate)] = gate
+        open_streams = self.instance.open
+        others = [one for one in _by_first_use(solution.plan) if one in open_streams and one not in names]
+        free = [one for one in dict.fromkeys((*used, *open_streams)) if one in open_streams and one not in names.values()]
+        names |= dict(zip(others, free, strict=False))
+        stream = tuple(names.get(one, one) for one in solution.plan.stream)
+        return replace(solution, plan=replace(solution.plan, stream=stream))
 
     def _rigid(self) -> list[bool]:
         """Where something is fixed to MAIN; two cuts of one cluster bring the next such place forward."""
@@ -172,62 +231,45 @@ class _Chain:
             rigid.append(fixed or (joined and rigid[-1]))
         return rigid[:0:-1]
 
-    def _solution(self, number: int, here: int) -> Solution:
-        """Equal segments are solved once; each has a share of the budget by the time it stands for."""
-        segment = self.segments[number]
+    def _solution(self, number: int, here: int, gate: int | None) -> Solution:
+        """Equal segments are solved once; each has a share of the budget by the time it stands for.
+
+        Streams that are alike may be named later: a segment begins on stream 0, and ends there if that is both `here` and `gate`.
+        The first of those where they are not alike may begin where it is fastest.
+        """
+        segment, kind = self.segments[number], self.kinds[number]
+        pinned = None
+        if segment.exit is not None and gate is not None:
+            pinned = gate if self.rigid[number] else _last_stream(here, gate)
+        key = kind, segment.entry is None, pinned
+        if key not in self.chosen:
+            self.chosen[key] = self._solved(segment, kind, pinned)
+        solution = self.chosen[key]
+        if solution.unpinned is None or not self.rigid[number] or (number and self.rigid[number - 1]):
+            return solution
+        if pinned is not None and solution.unpinned.stream[-1] != pinned:
+            return solution
+        return replace(solution, plan=solution.unpinned)
+
+    def _solved(self, segment: Segment, kind: int, pinned: int | None) -> Solution:
+        """The solution of a segment that begins on stream 0 and ends on `pinned`, or anywhere."""
         pins = {} if segment.entry is None else {segment.entry: 0}
-        if segment.exit is not None and any(self.rigid[number : number + 2]):
-            pins[segment.exit] = here  # which becomes MAIN
+        if segment.exit is not None and pinned is not None:
+            pins[segment.exit] = pinned
         part = segment.part(self.instance, pins)
-        form = part.form()
+        form = part.form(), kind
         if form not in self.known:
-            share = max(self.weight[self.forms[number]] / max(sum(self.weight.values()), 1), 1 / (4 * len(self.weight)))
-            solution = solve(part, self.budget * share, self.max_tasks)
-            if here and len(pins) > 1:  # a true restriction: what is proven under it is not proven
-                solution = replace(solution, proven=bound(segment.part(self.instance)))
-            self.known[form] = solution
+            share = max(self.weight[kind] / max(sum(self.weight), 1), 1 / (4 * len(self.weight)))
+            # Where the cuts are bound to go is a restriction: what is proven is proven without it.
+            self.known[form] = solve(part, self.budget * share, self.max_tasks, self.parts[kind])
         return self.known[form]
 
 
-def _exchanged(solution: Solution, here: int) -> Solution:
-    """The solution with stream 0 and the stream `here` exchanged."""
-    names = {0: here, here: 0}
-    stream = tuple(names.get(one, one) for one in solution.plan.stream)
-    return replace(solution, plan=replace(solution.plan, stream=stream))
+def _last_stream(here: int, gate: int) -> int:
+    """The stream that a segment ends on which is to lead from `here` to `gate`, when it begins on stream 0."""
+    return 0 if here == gate else here or gate
 
 
-def _assembled(instance: Instance, division: Division, solutions: list[Solution]) -> Plan:
-    """The solutions one after the other, and the best of several ways to place what was set aside."""
-    decided: dict[int, tuple[int, int]] = {}
-    order: list[int] = []
-    for segment, solution in zip(division.segments, solutions, strict=True):
-        plan = solution.plan
-        for number in plan.order():
-            task = segment.tasks[number]
-            if task not in decided:
-                decided[task] = plan.stream[number], plan.mode[number]
-                order.append(task)
-    if not division.aside:
-        streams, modes = zip(*(decided[task] for task in range(len(instance))), strict=True) if decided else ((), ())
-        return replay(instance, streams, order, modes)
-    default = {task: (instance.allowed[instance.unit[task]][0], fastest(instance, task)) for task in division.aside}
-    plans = [
-        list_schedule(instance, attempt, price=price, given=decided | there)
-        for attempt in _orders(instance, order)
-        for there, price in (({}, 0), ({}, instance.sync), (default, 0))
-    ]
-    return min(plans, key=lambda candidate: candidate.rank)
-
-
-def _orders(instance: Instance, core: list[int]) -> Iterator[list[int]]:
-    """Ways to fit what was set aside into the order of the core: soon, late, or only dead ends late."""
-    place = {task: number for number, task in enumerate(core)}
-    soon, late = [-1.0] * len(instance), [float(len(core))] * len(instance)
-    for task in reversed(range(len(instance))):
-        if task in place:
-            soon[task] = late[task] = place[task]
-        else:
-            late[task] = min((late[after] - 0.5 for after in instance.after[task]), default=float(len(core)))
-    ends = [late[task] if late[task] == len(core) else soon[task] for task in range(len(instance))]
-    for key in (soon, late, ends):
-        yield topological(instance.before, instance.after, key)
+def _by_first_use(plan: Plan) -> list[int]:
+    """The streams of a plan, the one that is used first in front: it goes first where several are ready at the same time."""
+    return list(dict.fromkeys(plan.stream[task] for task in plan.order()))

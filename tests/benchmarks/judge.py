@@ -19,7 +19,7 @@ from autostream.outcome import Outcome
 from autostream.pipeline import plan
 from autostream.program import Edge, EdgeKind, Semantics, Step, StreamProgram, simulate
 from autostream.rewrite.air import Air
-from autostream.scheduling import HCCL, MAIN, Problem, Region, Schedule, build_problem, check, lower_bound
+from autostream.scheduling import HCCL, MAIN, Problem, Region, Schedule, build_problem, check
 from autostream.scheduling.baselines import BASELINES, Baseline
 from autostream.scheduling.baselines.dag import Assignment, Dag
 from tests.models.handwritten import Pattern
@@ -73,7 +73,7 @@ def judge(program: AtenProgram, model: CostModel, options: Options) -> tuple[dic
         return row, outcome
     problem = problem_of(outcome, model, options)
     ours = timed(problem, outcome.schedule, outcome.costs, model)
-    bound = lower_bound(problem)
+    bound = outcome.schedule.lower_bound
     regions = outcome.schedule.regions
     row |= {
         "tasks": len(problem.tasks),

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given, settings
 
@@ -85,3 +89,27 @@ def test_fixed_weights_take_every_product_for_as_long_as_any_other() -> None:
     tasks = [cube("a", 1), cube("b", 1000), vector("c", 1), vector("d", 500)]
     streams = stream_of(_solve("fixed-weights", problem(tasks, ["a>c", "b>d"], side=1)))
     assert streams["a"] != streams["b"] and streams["a"] == streams["c"] and streams["b"] == streams["d"]
+
+
+_PROGRAM = """
+from autostream.scheduling.rules import ruled
+from autostream.scheduling.instance import Instance
+from tests.scheduling.test_windows import weave
+print(hash(tuple(plan.stream + plan.start for plan in ruled(Instance.of(weave(60))))))
+"""
+
+
+def test_every_process_finds_the_same_plans() -> None:
+    """Rules may go through sets, but not through such whose order depends on how a process hashes strings."""
+    outputs = [
+        subprocess.run(
+            [sys.executable, "-c", _PROGRAM],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout
+        for seed in ("0", "1")
+    ]
+    assert outputs[0].strip() and len(set(outputs)) == 1

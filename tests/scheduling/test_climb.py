@@ -8,12 +8,13 @@ import pytest
 from hypothesis import given, settings
 
 from autostream.scheduling import check
+from autostream.scheduling import climb as climbing
 from autostream.scheduling.baselines import BASELINES
 from autostream.scheduling.climb import climb, climb_in_windows, hinges, uncrossed
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import Problem
 from autostream.scheduling.regions import Divided
-from autostream.scheduling.replay import Plan
+from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.rules import ruled
 from autostream.scheduling.serial import serial
 from tests.scheduling.problems import cube, optimum, problem, problems, tangle, vector
@@ -87,3 +88,17 @@ def test_no_published_rule_is_better_on_as_many_streams(name: str, plain: Proble
     given_problem = interfering(plain)
     ours = Divided(budget=0.02, max_tasks=50).solve(given_problem)
     assert ours.makespan <= BASELINES[name]().solve(given_problem).makespan
+
+
+@settings(max_examples=15)
+@given(problems(most=8, most_modes=2))
+def test_remembering_what_was_run_changes_nothing(plain: Problem) -> None:
+    instance = Instance.of(interfering(plain))
+    ran: list[int] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(climbing, "replay", lambda *arguments: ran.append(1) or replay(*arguments))
+        after = climb(instance, serial(instance), 0, 3000)
+        few = len(ran)
+        patch.setattr(climbing._Climb, "_ran", lambda self, *step: climbing.replay(self.instance, *step))
+        assert climb(instance, serial(instance), 0, 3000) == after
+    assert few <= len(ran) - few

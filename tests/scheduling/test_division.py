@@ -101,3 +101,12 @@ def test_segments_cover_the_core_and_cuts_are_ordered_with_everything_in_it(give
     for segment in division.segments:
         for cut in {segment.entry, segment.exit} - {None}:
             assert all(other == cut or other in after[cut] or cut in after[other] for other in everyone)
+
+
+@given(problems(most=14))
+def test_segments_of_one_kind_are_equal_as_instances(given: Problem) -> None:
+    instance = Instance.of(given)
+    division = divide(instance)
+    forms = [segment.part(instance).form() for segment in division.segments]
+    assert [division.parts[kind].form() for kind in division.kinds] == forms
+    assert len(division.parts) == len(set(forms))

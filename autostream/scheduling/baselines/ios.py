@@ -68,6 +68,9 @@ class _Block:
                         self._linked[number] |= 1 << other
                         self._linked[other] |= 1 << number
         self._best: dict[int, tuple[int, int]] = {}
+        #: The same stages end many states: their groups and costs are found once.
+        self._groups: dict[int, list[tuple[int, ...]]] = {}
+        self._costs: dict[int, int] = {}
 
     def stages(self) -> list[int]:
         """Return the stages, first to last."""
@@ -81,7 +84,11 @@ class _Block:
 
     def groups(self, stage: int) -> list[tuple[int, ...]]:
         """Return the connected groups of a stage, each in order."""
-        found = []
+        if stage not in self._groups:
+            self._groups[stage] = list(self._connected(stage))
+        return self._groups[stage]
+
+    def _connected(self, stage: int) -> Iterator[tuple[int, ...]]:
         while stage:
             group = stage & -stage
             while True:
@@ -91,9 +98,8 @@ class _Block:
                 if grown == group:
                     break
                 group = grown
-            found.append(tuple(_bits(group)))
+            yield tuple(_bits(group))
             stage &= ~group
-        return found
 
     def time(self, group: Sequence[int]) -> int:
         """Time of the operators of a group one after the other."""
@@ -110,7 +116,9 @@ class _Block:
         narrow = len(self._best) >= _STATES
         self._best[left] = (0, 0)
         for ending in self._endings(left, 1 if narrow else _ENDINGS):
-            cost = self._cost(ending) + self._solve(left & ~ending)
+            if ending not in self._costs:
+                self._costs[ending] = self._cost(ending)
+            cost = self._costs[ending] + self._solve(left & ~ending)
             if best is None or (cost, ending) < best:
                 best = cost, ending
         assert best is not None, "the last operator in order is always an ending"

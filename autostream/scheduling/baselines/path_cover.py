@@ -9,16 +9,18 @@ from autostream.scheduling.baselines.dag import Assignment, Dag
 
 def path_cover(dag: Dag) -> Assignment:
     """Find the fewest disjoint paths (a maximum matching); they go to the least loaded stream, longest first."""
+    count = len(dag)
     web = nx.Graph()
-    web.add_nodes_from(("out", task) for task in range(len(dag)))
-    web.add_nodes_from(("in", task) for task in range(len(dag)))
-    web.add_edges_from((("out", task), ("in", later)) for task in range(len(dag)) for later in dag.after[task])
-    matching = nx.bipartite.hopcroft_karp_matching(web, [("out", task) for task in range(len(dag))])
-    path = list(range(len(dag)))  # named after its first task; matched pairs run forwards, so one sweep is enough
-    for task in range(len(dag)):
-        before = matching.get(("in", task))
+    # A task is its own number where a path leaves it, and the number + count where one enters: the matching goes through sets, in
+    # which numbers have the same order in every process.
+    web.add_nodes_from(range(2 * count))
+    web.add_edges_from((task, count + later) for task in range(count) for later in dag.after[task])
+    matching = nx.bipartite.hopcroft_karp_matching(web, range(count))
+    path = list(range(count))  # named after its first task; matched pairs run forwards, so one sweep is enough
+    for task in range(count):
+        before = matching.get(count + task)
         if before is not None:
-            path[task] = path[before[1]]
+            path[task] = path[before]
     work: dict[int, int] = {}
     for task, first in enumerate(path):
         work[first] = work.get(first, 0) + dag.duration[task]

@@ -1,0 +1,159 @@
+"""What the rest of a plan takes at least, at any moment of its run: for the bounds of a whole instance and for the exact search.
+
+A task starts after its predecessors, and a sync later than all those on other streams than its own, whichever that is. From these
+starts on, all that is left is one machine's work, by any prices (see `autostream.scheduling.prices`): the preemptive schedule of
+Jackson, longest tail first, is the least time it can take.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from autostream.scheduling.granting import PS
+from autostream.scheduling.instance import Instance
+from autostream.scheduling.paths import tails
+from autostream.scheduling.prices import ONE, Prices
+
+#: Prices kept at hand. New ones are sought at one moment in so many, and at fewer where the program is large.
+_KEPT = 4
+_SOUGHT, _SETS = 16, 10
+#: How much more the work of a row counts when its own prices are sought.
+_ROW = 1000
+#: A start, ps, the task, and how much of its work is left, ps.
+_Item = tuple[int, int, int]
+
+
+class Rest:
+    """The bound for one instance whose tasks have one mode each; times are ps."""
+
+    def __init__(self, instance: Instance, prices: Prices) -> None:
+        count = len(instance)
+        self._before, self._sync, self._prices = instance.before, instance.sync * PS, prices
+        self._tail = [time * PS for time in tails(instance)]
+        self._work = [row[0].work for row in instance.claims]
+        self._alone = [instance.rules.stretches([row[0]])[0] * row[0].work // 1000 for row in instance.claims]
+        self._asked, self._sought = 0, max(_SOUGHT, prices.sets // _SETS)
+        rows = [
+            [2 * instance.modes[task][0].demand[kind] > instance.capacity[kind] for task in range(count)] for kind in range(2)
+        ]
+        weights = [[work * _ROW if inside else work for work, inside in zip(self._work, row, strict=True)] for row in rows]
+        self._kept = [prices.best(work) for work in (*weights, self._work)]
+
+    @classmethod
+    def of(cls, instance: Instance) -> Rest | None:
+        """The bound for an instance, None where it would cost too much or a task has several modes."""
+        prices = Prices.of(instance) if len(instance) else None
+        return None if prices is None else cls(instance, prices)
+
+    def makespan(self) -> int:
+        """What a plan takes at least, ns."""
+        return (self.whole() + PS // 2) // PS
+
+    def whole(self) -> int:
+        """What a run takes at least from its beginning, ps."""
+        count = len(self._before)
+        items = self._items(0, 0, (), [-1] * count, [-1] * count, None)
+        assert items is not None
+        return max([self._least(items, prices) for prices in self._kept])
+
+    def reaches(
+        self, limit: int, now: int, started: int, running: Sequence[tuple[int, int]], end: Sequence[int], lane: Sequence[int]
+    ) -> bool:
+        """True if the run is sure to last until `limit`.
+
+        Args:
+            limit: a time, ps.
+            now: the time, ps.
+            started: the tasks that have started, as bits.
+            running: those that run, and how much of their work is left, ps.
+            end: when each task ended.
+            lane: the stream of each task, -1 where it is open.
+        """
+        items = self._items(now, started, running, end, lane, limit)
+        if items is None:
+            return True
+        for number, prices in enumerate(self._kept):
+            if self._least(items, prices) >= limit:
+                self._kept.insert(0, self._kept.pop(number))
+                return True
+        self._asked += 1
+        if self._asked % self._sought != 1:
+            return False
+        left = [0] * len(self._before)
+        for _, task, todo in items:
+            left[task] = todo
+        self._kept.insert(0, self._prices.best(left))
+        del self._kept[_KEPT:]
+        return self._least(items, self._kept[0]) >= limit
+
+    def _items(
+        self,
+        now: int,
+        started: int,
+        running: Sequence[tuple[int, int]],
+        end: Sequence[int],
+        lane: Sequence[int],
+        limit: int | None,
+    ) -> list[_Item] | None:
+        """What is left, by earliest start; None if a chain reaches the limit."""
+        tail, alone, sync = self._tail, self._alone, self._sync
+        items, ends = [], list(end)
+        for task, left in running:
+            ends[task] = now + left
+            items.append((now, task, left))
+            if limit is not None and ends[task] + tail[task] >= limit:
+                return None
+        for task, befores in enumerate(self._before):
+            if started >> task & 1:
+                continue
+            # The latest end, the latest of a known stream, and the latest of any other known stream.
+            ready, home, first, second, stream = now, lane[task], -1, -1, -1
+            for before in befores:
+                time, there = ends[before], lane[before]
+                ready = max(ready, time)
+                if there < 0:
+                    continue
+                if home >= 0:
+                    if there != home:
+                        second = max(second, time)
+                elif there == stream:
+                    first = max(first, time)
+                elif time > first:
+                    first, second, stream = time, first, there
+                elif time > second:
+                    second = time
+            if second >= 0:
+                ready = max(ready, second + sync)
+            ends[task] = ready + alone[task]
+            if limit is not None and ends[task] + tail[task] >= limit:
+                return None
+            items.append((ready, task, self._work[task]))
+        items.sort()
+        return items
+
+    def _least(self, items: Sequence[_Item], prices: Sequence[int]) -> int:
+        """When the work can be over, done by one machine at these prices, the longest tail first; ps."""
+        tail, count = self._tail, len(items)
+        waiting: list[list[int]] = []
+        now = last = number = 0
+        while number < count or waiting:
+            if not waiting:
+                now = max(now, items[number][0])
+            while number < count and items[number][0] <= now:
+                _, task, left = items[number]
+                worth = left * prices[task] // ONE
+                if worth:
+                    heapq.heappush(waiting, [-tail[task], worth])
+                number += 1
+            if not waiting:
+                continue
+            top = waiting[0]
+            if number == count or now + top[1] <= items[number][0]:
+                now += top[1]
+                last = max(last, now - top[0])
+                heapq.heappop(waiting)
+            else:
+                top[1] -= items[number][0] - now
+                now = items[number][0]
+        return last

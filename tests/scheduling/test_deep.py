@@ -1,0 +1,60 @@
+"""Deep programs: what is left out above `DEEP` tasks, and what holds all the same."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+
+from autostream.scheduling import check, greedy, regions
+from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.problem import Problem
+from autostream.scheduling.regions import Divided
+from autostream.scheduling.serial import Serial
+from tests.scheduling.problems import problem, problems, vector
+from tests.scheduling.test_division import layers
+
+
+@settings(max_examples=25)
+@given(problems(most=14, most_modes=2, shortest=0))
+def test_never_worse_than_greedy_or_serial(given_problem: Problem) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(greedy, "DEEP", 0)
+        patch.setattr(regions, "DEEP", 0)
+        schedule = Divided(budget=0.05, max_tasks=50).solve(given_problem)
+        listed = Greedy().solve(given_problem)
+    assert check(given_problem, schedule) == ()
+    assert check(given_problem, listed) == ()
+    assert schedule.lower_bound <= schedule.makespan <= listed.makespan <= Serial().solve(given_problem).makespan
+
+
+@settings(max_examples=20)
+@given(problems(most=12, most_modes=2))
+def test_where_the_regions_reach_the_bound_nothing_is_lost(given_problem: Problem) -> None:
+    """Rules and list schedules of the whole are left out there because no schedule is shorter."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(regions, "DEEP", 0)
+        deep = Divided(budget=0.05, max_tasks=50).solve(given_problem)
+    if deep.status == "optimal":
+        assert deep.makespan <= Divided(budget=0.05, max_tasks=50).solve(given_problem).makespan
+
+
+def test_the_whole_is_not_scheduled_again_where_the_regions_reach_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> None:
+        raise AssertionError("the whole is not needed")
+
+    monkeypatch.setattr(regions, "greedy", never)
+    monkeypatch.setattr(regions, "ruled", never)
+    given_problem = layers(260)
+    assert len(given_problem.tasks) > regions.DEEP
+    schedule = Divided(budget=0.2, max_tasks=50).solve(given_problem)
+    assert (schedule.makespan, schedule.status) == (260 * 80, "optimal")
+
+
+def test_what_was_set_aside_hides_in_a_deep_program_too() -> None:
+    given_problem = layers(260)
+    writes = [vector(f"write{n}", 9) for n in range(0, 260, 10)]
+    edges = [f"{edge.before}>{edge.after}" for edge in given_problem.precedences]
+    edges += [f"vec{n}>write{n}" for n in range(0, 260, 10)]
+    schedule = Divided(budget=0.2, max_tasks=50).solve(problem([*given_problem.tasks, *writes], edges))
+    assert schedule.makespan == 260 * 80
+    assert schedule.regions[-1].name == "set aside"

@@ -1,0 +1,51 @@
+"""What is said of the regions: equal ones are looked at once."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autostream.scheduling import describe
+from autostream.scheduling.describe import described
+from autostream.scheduling.division import divide, part
+from autostream.scheduling.greedy import greedy
+from autostream.scheduling.instance import Instance
+from autostream.scheduling.paths import topological
+from autostream.scheduling.problem import Problem
+from autostream.scheduling.replay import replay
+from tests.scheduling.problems import problems
+from tests.scheduling.test_division import layers
+
+
+@settings(max_examples=60)
+@given(problems(most=16, most_modes=2, shortest=0), st.data())
+def test_a_region_takes_what_its_tasks_take_alone(given_problem: Problem, data: st.DataObject) -> None:
+    """The residual connections of its kind change nothing, whatever the streams and the order are."""
+    instance = Instance.of(given_problem)
+    unit_stream = [data.draw(st.sampled_from(allowed)) for allowed in instance.allowed]
+    key = [data.draw(st.integers(0, 9)) for _ in instance.names]
+    order = topological(instance.before, instance.after, key)
+    plan = replay(instance, [unit_stream[unit] for unit in instance.unit], order, [0] * len(instance))
+    division = divide(instance)
+    regions = described(instance, division, plan, [0] * len(division.regions))
+    place = {task: number for number, task in enumerate(plan.order())}
+    for segment, region in zip(division.regions, regions, strict=False):
+        tasks = segment.tasks
+        alone = replay(
+            part(instance, tasks),
+            [plan.stream[task] for task in tasks],
+            sorted(range(len(tasks)), key=lambda number, tasks=tasks: place[tasks[number]]),
+            [plan.mode[task] for task in tasks],
+        )
+        assert region.makespan == alone.makespan - segment.cut_time(instance)
+
+
+def test_equal_regions_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    original = describe.replay
+    monkeypatch.setattr(describe, "replay", lambda alone, *rest: ran.append(len(alone)) or original(alone, *rest))
+    instance = Instance.of(layers(40))
+    regions = described(instance, divide(instance), greedy(instance), [60] * 40)
+    assert {(region.makespan, region.reason) for region in regions} == {(60, "no schedule is faster: bound by critical path")}
+    assert len(ran) <= 5
