@@ -156,7 +156,7 @@ def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[_Corner]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Draw:
-    """One random world: its errors by number, in parts of `_ONE`, by how much collectives are late, ns, and what overlap costs."""
+    """One random world: errors by number, in parts of `_ONE`, lateness of collectives, ns, and what overlapping costs."""
 
     shared: Sequence[int]
     own: Sequence[int]

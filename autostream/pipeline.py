@@ -45,10 +45,6 @@ def _collector_paused() -> Iterator[None]:
         yield
     finally:
         if enabled:
-            if not gc.get_freeze_count():
-                # Into the oldest generation: else the first collection from here on would look at everything that was made.
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
 
 

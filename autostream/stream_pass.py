@@ -88,12 +88,26 @@ class StreamPass(CustomGraphPass):
         if isinstance(graph_module, fx.Graph):
             logger.warning("autostream: this backend has no stream vocabulary; the graph is left as it is")
             return
-        outcome = self.judge(graph_module, example_inputs, config)
+        outcome = self._filed(graph_module, example_inputs, config)
+        stable = outcome is not None and outcome.verdict.code in ("accepted", "already-scheduled")
         # Everything that can fail is behind us: the swap is all there is.
         if outcome is not None and outcome.graph_module is not None:
-            graph_module.graph = outcome.graph_module.graph  # which makes the code
+            stable = self._swapped(graph_module, outcome.graph_module.graph)
         if config is not None:
-            _sort(config, stable=outcome is not None and outcome.verdict.code in ("accepted", "already-scheduled"))
+            _sort(config, stable=stable)
+
+    def _swapped(self, graph_module: fx.GraphModule, graph: fx.Graph) -> bool:
+        """Put the graph in and have its code made; should that fail against all odds, put the old one back and return False."""
+        given = graph_module.graph
+        try:
+            graph_module.graph = graph
+        except Exception:
+            graph_module.graph = given
+            if self.options.strict:
+                raise
+            logger.warning("autostream left the graph as it was", exc_info=True)
+            return False
+        return True
 
     def judge(
         self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None = None, config: Any = None
@@ -105,6 +119,12 @@ class StreamPass(CustomGraphPass):
         Raises:
             Exception: only with the option ``strict``.
         """
+        outcome = self._filed(graph_module, example_inputs, config)
+        if outcome is not None and outcome.graph_module is not None:
+            outcome.graph_module.recompile()
+        return outcome
+
+    def _filed(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any) -> Outcome | None:
         try:
             outcome = self._judge(graph_module, example_inputs, config)
         except Exception:

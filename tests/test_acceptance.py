@@ -49,6 +49,16 @@ def test_the_worst_corner_takes_the_shorter_branch_short_and_the_sync_dear() -> 
     assert found.low < found.nominal < found.high
 
 
+def test_the_worst_corner_has_the_interference_dear_and_the_best_one_has_none() -> None:
+    machine = replace(MACHINE, sync=0, cube_vector_slowdown=1100, interference_error=0.5)
+    found = _two_branches(_cost(1000, 0.0, aic=24), _cost(1000, 0.0, aiv=48), machine)
+    assert (found.serial, found.scheduled) == (2000, 1100)
+    assert (found.low, found.high) == (pytest.approx(1 - 1650 / 2000), pytest.approx(0.5))
+    assert found.low <= found.p10 < found.p50 < found.p90 <= found.high
+    known = _two_branches(_cost(1000, 0.0, aic=24), _cost(1000, 0.0, aiv=48), replace(machine, interference_error=0.0))
+    assert known.low == known.p10 == known.nominal == found.nominal
+
+
 def _judged(scheduled: int, *, low: float, p10: float = 0.01) -> Gain:
     return Gain(serial=1000, scheduled=scheduled, low=low, high=0.1, p10=p10, p50=0.02, p90=0.03)
 

@@ -6,16 +6,18 @@ import io
 import logging
 from collections import Counter
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, fx
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.graph import CodeGen
 
 import autostream
 from autostream import Options, StreamPass, acceptance, offline, pipeline
 from autostream.cost import TableModel, load_chip
-from autostream.errors import AutostreamError, InputError
+from autostream.errors import AutostreamError, InputError, OfflineError
 from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
 from autostream.program import Severity, read_ascend_ir, verify
@@ -294,3 +296,46 @@ def test_options_are_frozen_and_identified() -> None:
     assert Options().fingerprint() != Options(side_streams=1).fingerprint()
     with pytest.raises(Exception, match="frozen"):
         Options().side_streams = 3  # type: ignore[misc]
+
+
+class _Broken(CodeGen):
+    """A code generator of the user's that stumbles over what it does not know."""
+
+    def _gen_python_code(self, nodes: Any, *args: Any, **kwargs: Any) -> Any:
+        if any("scope_enter" in str(node.target) for node in nodes):
+            raise ValueError("no word for scopes")
+        return super()._gen_python_code(nodes, *args, **kwargs)
+
+
+def test_code_that_cannot_be_made_leaves_the_graph_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unavailable(*_args: object, **_kwargs: object) -> object:
+        raise OfflineError("no host here")
+
+    monkeypatch.setattr(offline, "convert", unavailable)
+    module = to_aten(*models.mixture(8)).graph_module
+    module.graph.set_codegen(_Broken())
+    module.recompile()
+    graph, text, code = module.graph, str(module.graph), module.code
+    StreamPass()(module)
+    assert module.graph is graph and str(module.graph) == text and module.code == code
+    verdict = autostream.reports()[-1].verdict
+    assert verdict.code == "error" and "no word for scopes" in verdict.reason
+    with pytest.raises(ValueError, match="no word for scopes"):
+        StreamPass(options={"strict": True})(module)
+    assert module.graph is graph and str(module.graph) == text
+
+
+def test_a_swap_that_fails_is_taken_back(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    module = to_aten(*models.mixture(8)).graph_module
+    graph, code = module.graph, module.code
+    recompile = fx.GraphModule.recompile
+
+    def failing(self: fx.GraphModule) -> Any:
+        if self is module and self.graph is not graph:
+            raise RuntimeError("out of luck")
+        return recompile(self)
+
+    monkeypatch.setattr(fx.GraphModule, "recompile", failing)
+    StreamPass()(module)
+    assert autostream.reports()[-1].verdict.accepted
+    assert module.graph is graph and module.code == code and "left the graph as it was" in caplog.text

@@ -110,7 +110,9 @@ def _checked(beside: Measured, check: Measured, observed: Iterable[Observation])
         parts += [f"{check.seen} more beside collectives that moved nothing"] if check.seen else []
         parts += [f"{untold} more beside collectives of which no trace tells when they moved data"] if untold else []
         return replace(beside, why="; ".join(parts))
-    if check.factor is None or abs(check.factor - 1) <= _CHECK:
+    if check.factor is None:
+        return replace(beside, why=f"not checked against collectives that moved nothing: {check.why}")
+    if abs(check.factor - 1) <= _CHECK:
         return beside
     why = (
         f"x {beside.factor:.2f} is not claimed: beside collectives that moved nothing, the same comparison gives "

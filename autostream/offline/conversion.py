@@ -219,9 +219,18 @@ def _explained(error: Exception) -> OfflineError:
     if node is not None:
         where = f"node {node[1]!r} ({node[2].removeprefix('torch.ops.')})" if node[1] else repr(node[3])
     kind: type[OfflineError] = ConversionError
-    if "GetRegisteredIrDef" in reason and not detect.has_cann():
-        kind = OfflineError
-        reason = "TorchAir has no converter of its own for this operator and asks GE's operator registry, which only CANN has"
-    elif "Could not resolve the process group" in reason:
+    if "GetRegisteredIrDef" in reason:
+        reason = "TorchAir has no converter of its own for this operator"
+        if not detect.has_cann() and node is not None and not _of_torch(node[2]):
+            kind = OfflineError
+            reason += " and asks GE's operator registry, which only CANN has"
+    elif "Could not resolve the process group" in reason and not detect.has_cann():
         kind = OfflineError
     return kind(f"TorchAir could not convert {where}: {reason}")
+
+
+def _of_torch(target: str | None) -> bool:
+    """True for an operator that comes with PyTorch: GE's registry has none of those that TorchAir lacks."""
+    return (
+        (target or "").removeprefix("torch.ops.").startswith(("aten.", "prim", "_c10d_functional.", "c10d_functional.", "c10d."))
+    )

@@ -94,7 +94,7 @@ def _tell_soc_version() -> None:
     """Answer torch_npu's own question for the chip, wherever its modules have imported the function: it would ask the device."""
     asking = sys.modules["torch_npu.npu._backends"].get_soc_version
     for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] == "torch_npu" and vars(module).get("get_soc_version") is asking:
+        if name.partition(".")[0] == "torch_npu" and getattr(module, "get_soc_version", None) is asking:
             vars(module)["get_soc_version"] = lambda: _SOC_VERSION
 
 

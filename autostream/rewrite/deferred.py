@@ -5,7 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from torch import fx, nn
+from torch.fx.graph import CodeGen, _PyTreeCodeGen
 
+#: What makes code without fail. One of a user's own is tried at once, long before the graph is swapped in.
+_RELIABLE = frozenset({CodeGen, _PyTreeCodeGen})
 #: What `fx.GraphModule.recompile` leaves behind beside `forward`.
 _MADE = frozenset({"_code", "_lineno_map", "_prologue_start", "_in_spec", "_out_spec"})
 
@@ -18,7 +21,7 @@ class DeferredModule(fx.GraphModule):
     """
 
     def __init__(self, root: nn.Module, graph: fx.Graph, class_name: str) -> None:
-        self.__dict__["_deferred"] = True
+        self.__dict__["_deferred"] = type(graph._codegen) in _RELIABLE
         super().__init__(root, graph, class_name)
 
     def recompile(self) -> Any:

@@ -21,12 +21,13 @@ from torch import fx
 
 from autostream.errors import RewriteError
 from autostream.graph.model import OpGraph, Unit
+from autostream.graph.scopes import STREAM_LABEL
 from autostream.rewrite.deferred import DeferredModule
 from autostream.rewrite.dialect import Dialect, Landing
 from autostream.rewrite.landing import anchored_input
 from autostream.rewrite.order import emission_order
 from autostream.rewrite.sync import ForcedOrder, forced_orders
-from autostream.rewrite.views import belongs_in_scope
+from autostream.rewrite.views import belongs_in_scope, completes_collective
 from autostream.scheduling.problem import HCCL, MAIN, Schedule
 
 logger = logging.getLogger(__name__)
@@ -270,11 +271,16 @@ class _Emitter:
 
     @staticmethod
     def _scope_name(scope: Scope) -> str:
-        return dict(scope).get("_user_stream_label", MAIN) if scope else MAIN
+        return dict(scope).get(STREAM_LABEL, MAIN) if scope else MAIN
 
     def _view_scope(self, view: fx.Node, reader_scope: Scope) -> Scope:
         """Return the scope in which a reader in `reader_scope` finds its copy of `view`."""
-        return reader_scope if reader_scope != NO_SCOPE and self._inside[view] else NO_SCOPE
+        if reader_scope == NO_SCOPE or not self._inside[view]:
+            return NO_SCOPE
+        if completes_collective(view):  # on the stream of its reader, but no part of the reader's kernel or core limit
+            label = dict(reader_scope).get(STREAM_LABEL)
+            return NO_SCOPE if label is None else tuple(self._dialect.stream_scope(label))
+        return reader_scope
 
     def _belongs_in_scope(self, view: fx.Node) -> bool:
         scopes = {self._scopes[name] if name is not None else NO_SCOPE for name in self._readers[view]}
@@ -309,7 +315,7 @@ class _Emitter:
         return not self._is_free(producer) or self._accesses_result(producer)
 
     def _label(self, name: str) -> str | None:
-        return dict(self._scopes[name]).get("_user_stream_label")
+        return dict(self._scopes[name]).get(STREAM_LABEL)
 
     def _scope_of(self, name: str) -> Scope:
         """Return the attributes `name` is written under: the user's own, or those of its side stream and its core limit."""

@@ -1,8 +1,8 @@
 """The order in which the operators of a schedule are written down.
 
-Each stream's own order is the schedule's. Between streams any topological order means the same program, so the one with
-the fewest changes of stream is written: scopes stay long and the emitted graph stays readable. The stream that starts first is
-written first: of two that are ready at the same time it is served first.
+Each stream's own order is the schedule's. Between streams any topological order means the same orders, so the one with the
+fewest changes of stream is written: scopes stay long and the emitted graph stays readable. What no order settles is who goes
+first of two that are ready at the same time: that is taken to be the stream written first, so the one that starts first is.
 """
 
 from __future__ import annotations

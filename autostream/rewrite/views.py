@@ -16,6 +16,11 @@ from torch import fx
 _TRANSPOSING = frozenset({"aten.permute.default", "aten.t.default", "aten.transpose.int"})
 
 
+def completes_collective(view: fx.Node) -> bool:
+    """True if a view is the result of a collective, as it is from its completion on: an Identity where it is written."""
+    return str(view.target) == "_c10d_functional.wait_tensor.default"
+
+
 def belongs_in_scope(view: fx.Node, is_view: Callable[[fx.Node], bool], *, shared: bool) -> bool:
     """True if `view` may be written inside its consumer's scope without costing more tasks than outside.
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autostream.cost.model import Breakdown, Cost, Machine, Resources, Tier
 from autostream.errors import VerificationError
 from autostream.program import Edge, EdgeKind, Semantics, Step, StreamProgram, simulate
-from autostream.program.running import Tasks, run
+from autostream.program.running import Slowdowns, Tasks, run
 from autostream.program.simulate import Simulator
 from tests.program.programs import program, step
 
@@ -37,9 +37,9 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many steps each run of a part has."""
     counted: list[int] = []
 
-    def counting(tasks: Tasks, work: Sequence[int], sync: int) -> tuple[list[int], list[int]]:
+    def counting(tasks: Tasks, work: Sequence[int], sync: int, slowdowns: Slowdowns | None) -> tuple[list[int], list[int]]:
         counted.append(len(work))
-        return run(tasks, work, sync)
+        return run(tasks, work, sync, slowdowns)
 
     monkeypatch.setattr("autostream.program.parts.run", counting)
     return counted
@@ -99,6 +99,16 @@ def test_a_program_that_waits_for_itself_is_named_with_and_without_durations() -
             act()
 
 
+def test_slowdowns_are_those_of_the_machine_unless_others_are_given() -> None:
+    given_program, costs = _layers(3)
+    simulator = Simulator(given_program, costs, MACHINE)
+    worse = Slowdowns.of(MACHINE, 200)
+    assert worse == (1500, 1440, 1800) and Slowdowns.of(MACHINE, -900) == (1000, 1000, 1000)
+    assert simulator.makespan(slowdowns=Slowdowns.of(MACHINE)) == simulator.makespan()
+    machine = replace(MACHINE, hbm_contention=1500, cube_vector_slowdown=1440, compute_comm_slowdown=1800)
+    assert simulator.makespan(slowdowns=worse) == Simulator(given_program, costs, machine).makespan() > simulator.makespan()
+
+
 def test_a_sync_below_nothing_is_none() -> None:
     given_program, costs = _layers(3)
     simulator = Simulator(given_program, costs, MACHINE)
@@ -155,16 +165,24 @@ def _programs(draw: st.DrawFn) -> tuple[StreamProgram, dict[str, Cost]]:
     ), costs
 
 
-@given(_programs(), st.integers(0, 300), st.data())
+@given(_programs(), st.integers(0, 300), st.integers(-300, 600), st.data())
 def test_the_parts_add_up_to_the_whole_in_every_world(
-    case: tuple[StreamProgram, dict[str, Cost]], sync: int, data: st.DataObject
+    case: tuple[StreamProgram, dict[str, Cost]], sync: int, error: int, data: st.DataObject
 ) -> None:
     given_program, costs = case
     simulator = Simulator(given_program, costs, MACHINE)
     assert simulator.makespan() == simulator.timeline().makespan
     moved = data.draw(st.dictionaries(st.sampled_from(sorted(costs)), _durations))
     there = {name: replace(cost, duration=moved.get(name, cost.duration)) for name, cost in costs.items()}
-    assert simulator.makespan(moved, sync=sync) == simulate(given_program, there, replace(MACHINE, sync=sync)).makespan
+    slowdowns = Slowdowns.of(MACHINE, error)
+    machine = replace(
+        MACHINE,
+        sync=sync,
+        hbm_contention=slowdowns.hbm_contention,
+        cube_vector_slowdown=slowdowns.cube_vector,
+        compute_comm_slowdown=slowdowns.compute_comm,
+    )
+    assert simulator.makespan(moved, sync=sync, slowdowns=slowdowns) == simulate(given_program, there, machine).makespan
 
 
 @given(_programs(), st.integers(2, 4))

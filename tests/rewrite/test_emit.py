@@ -52,6 +52,29 @@ def test_one_scope_surrounds_a_branch() -> None:
     )
 
 
+def test_the_completion_of_a_collective_is_written_in_the_scope_of_each_reader() -> None:
+    """It becomes an Identity: on another stream than its reader's it would wait for what that stream has to do first."""
+
+    def reduced(x: Tensor, y: Tensor) -> Tensor:
+        functional = torch.ops._c10d_functional
+        done = functional.wait_tensor(functional.all_reduce(torch.relu(x), "sum", "tp"))
+        return torch.add(torch.mm(done, y), torch.sigmoid(done))
+
+    module = traced(reduced, (8, 8), (8, 8))
+    graph = capture(module)
+    assert graph.ops["all_reduce"].unit is Unit.COMM and graph.ops["wait_tensor"].unit is Unit.FREE
+    schedule = on_streams(graph, {"sigmoid": "side"})
+    emitted = emit(module, graph, schedule, Air(), {"sigmoid": (8, 16)}).graph_module
+    waits = emitted.graph.find_nodes(op="call_function", target=torch.ops._c10d_functional.wait_tensor.default)
+    assert [[user.name for user in wait.users] for wait in waits] == [["mm"], ["sigmoid"]]
+    program = read_fx(emitted)
+    streams = {step.name: step.stream for step in program.steps}
+    assert [streams[wait.name] for wait in waits] == [streams["mm"], streams["sigmoid"]] == ["default", "side"]
+    cores = {step.name: step.cores for step in program.steps}
+    assert cores["sigmoid"] == (8, 16) and [cores[wait.name] for wait in waits] == [None, None]
+    assert not [f for f in verify(program, required=task_orders(graph)) if f.severity is Severity.ERROR]
+
+
 def test_the_given_graph_is_left_alone_and_operators_keep_their_names() -> None:
     module, inputs = models.llama_layer()
     program = to_aten(module, inputs).graph_module

@@ -24,6 +24,13 @@ def test_streams_are_written_in_long_runs() -> None:
     assert emission_order(graph, schedule) == ("a0", "a1", "b0", "b1", "join")
 
 
+def test_the_stream_that_starts_first_is_written_first() -> None:
+    """Of two streams that are ready at the same time the first one in the graph is served first."""
+    graph = op_graph(dict.fromkeys(["a", "b", "c"], Unit.VECTOR), data=[("a", "c"), ("b", "c")])
+    schedule = _schedule([("b", "s", 0), ("a", MAIN, 1), ("c", MAIN, 2)])
+    assert emission_order(graph, schedule) == ("b", "a", "c")
+
+
 def test_a_stream_that_waits_gives_way_and_is_taken_up_again() -> None:
     graph = op_graph(dict.fromkeys(["x", "y", "z"], Unit.CUBE), data=[("x", "y"), ("y", "z")])
     schedule = _schedule([("x", MAIN, 0), ("y", "s", 1), ("z", MAIN, 2)])
