@@ -22,6 +22,7 @@ _SHARED = {
     "hbm": "its branches need all of the memory bandwidth, so beside each other they take as long",
     "comm": "its branches need the communication engine, which runs one collective at a time",
     "streams": "what could run at once has to stay on one stream",
+    "everything together": "what could run at once shares cores or slows each other down by as much as it would save",
 }
 
 

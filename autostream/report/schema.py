@@ -165,7 +165,7 @@ class RegionRow(Part):
     serial_ns: int
     scheduled_ns: int
     lower_bound_ns: int
-    #: ``optimal``, ``feasible`` or ``serial``.
+    #: ``optimal``, ``near-optimal`` (proved to within a thousandth, given up for fewer waits), ``feasible`` or ``serial``.
     status: str
     side_streams: int
     cross_edges: int

@@ -178,8 +178,9 @@ def _summary(document: Document) -> Iterable[Text]:
 def _regions(document: Document) -> str:
     rows = document.regions
     scheduled = sum(row.cross_edges > 0 for row in rows)
-    optimal = sum(row.status == "optimal" for row in rows)
-    return f"{plural(len(rows), 'region')}, {scheduled} with overlap, {optimal} solved to optimality"
+    optimal, near = (sum(row.status == status for row in rows) for status in ("optimal", "near-optimal"))
+    told = f"{plural(len(rows), 'region')}, {scheduled} with overlap, {optimal} solved to optimality"
+    return told + (f", {near} to within 0.1 %" if near else "")
 
 
 def _list(title: str, lines: Sequence[str], console: Console) -> None:

@@ -20,8 +20,8 @@ _HBM = 2
 class Bound(NamedTuple):
     """A time, ns, and what it rests on.
 
-    That is ``"critical path"``, ``"cube cores"``, ``"vector cores"``, ``"hbm"``, ``"comm"`` or ``"streams"``, or
-    ``"search"`` where all better plans were ruled out one by one.
+    That is ``"critical path"``, ``"cube cores"``, ``"vector cores"``, ``"hbm"``, ``"comm"`` or ``"streams"``; where several of
+    them and interference come together, ``"everything together"``; and ``"search"`` where better plans were ruled out.
     """
 
     time: int
@@ -36,7 +36,7 @@ def lower_bound(problem: Problem) -> int:
 def explained_bound(problem: Problem) -> Bound:
     """Return the largest of these: the critical path, the work of each resource, and the work of each (set of) streams.
 
-    For a small program all of them are weighed together (see `autostream.scheduling.prices`), and the largest names the result.
+    For a small program all of them are weighed together as well (see `autostream.scheduling.prices`).
     Work that must share something cannot begin before the earliest head of its tasks, and the shortest tail is still to come
     when it ends. A sync is charged only where no choice of streams avoids it. What has to run beside a row of kernels slows it
     down. Tasks that all others wait for, or that wait for all others, divide the program; the bounds of the parts add up. What
@@ -70,7 +70,11 @@ def bound_at_rest(instance: Instance) -> int:
 
 
 def best_bound(instance: Instance, *, interference: bool = True, weighed: bool = True) -> Bound:
-    """The bound of an undivided instance and what it rests on; where kernels do not interfere, or all is `weighed` together."""
+    """The bound of an undivided instance and what it rests on.
+
+    Without `interference`, kernels do not slow each other down; only if `weighed` are path, cores and interference weighed
+    together, where that is affordable.
+    """
     tasks = range(len(instance))
     head, tail = heads(instance), tails(instance)
     path = longest_path(instance)
@@ -81,13 +85,15 @@ def best_bound(instance: Instance, *, interference: bool = True, weighed: bool =
         busy = [task for task in tasks if work[task]]
         if busy:
             outside = min(head[task] for task in busy) + min(tail[task] for task in busy)
-            time = -(-sum(work) // capacity) + outside
+            # Exclusive resources are held for whole nanoseconds; what shares the memory may end within one, which is rounded.
+            time = (sum(work) // capacity if by == _KINDS[_HBM] else -(-sum(work) // capacity)) + outside
             if lift and by in _KINDS[:_HBM]:
                 alone = [task for task in busy if lift.excludes(task, _KINDS.index(by))]
                 time = max(time, lift.time(alone) + outside + lift.beside(alone, lift.time(alone) + outside))
             best = max(best, Bound(time, by), key=lambda one: one.time)
     rest = Rest.of(instance) if interference and weighed else None
-    return best if rest is None else Bound(max(best.time, rest.whole() // PS), best.by)
+    together = 0 if rest is None else rest.whole() // PS
+    return Bound(together, "everything together") if together > best.time else best
 
 
 class _Lift:

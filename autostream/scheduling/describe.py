@@ -11,7 +11,7 @@ from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import HCCL, Region
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.serial import serial
-from autostream.scheduling.thrift import tolerated
+from autostream.scheduling.tolerance import TOLERANCE, status, tolerated
 
 
 def described(instance: Instance, division: Division, plan: Plan, lower: Sequence[int]) -> tuple[Region, ...]:
@@ -41,7 +41,7 @@ class _Known:
     def __init__(self, parts: Sequence[Instance], plan: Plan, place: Sequence[int]) -> None:
         self.parts, self.plan, self.place = parts, plan, place
         self.serial = functools.cache(lambda kind: serial(parts[kind]).makespan)
-        self.bound_by = functools.cache(lambda kind: best_bound(parts[kind]).by)
+        self.bound = functools.cache(lambda kind: best_bound(parts[kind]))
         self._makespans: dict[object, int] = {}
 
     def makespan(self, kind: int, tasks: Sequence[int]) -> int:
@@ -63,7 +63,6 @@ def _region(instance: Instance, segment: Segment, kind: int, plan: Plan, known: 
     inner = segment.inner
     side = _side_streams(instance, plan, inner)
     spread = len({plan.stream[task] for task in inner if plan.stream[task] in instance.open}) > 1
-    status = "serial" if not spread else "optimal" if now <= tolerated(lower) else "feasible"
     return Region(
         number=number,
         name=f"{instance.names[inner[0]]} to {instance.names[inner[-1]]}",
@@ -71,10 +70,10 @@ def _region(instance: Instance, segment: Segment, kind: int, plan: Plan, known: 
         serial=before,
         makespan=now,
         lower_bound=lower,
-        status=status,
+        status=status(now, lower) if spread else "serial",
         side_streams=side,
         crossings=_crossings(instance, plan, inner),
-        reason=_reason(known, kind, spread=spread, now=now, lower=lower),
+        reason=_reason(known, kind, cuts, spread=spread, now=now, lower=lower),
     )
 
 
@@ -115,13 +114,16 @@ def _crossings(instance: Instance, plan: Plan, tasks: Sequence[int]) -> int:
     return sum(plan.stream[before] != plan.stream[after] for before, after in edges)
 
 
-def _reason(known: _Known, kind: int, *, spread: bool, now: int, lower: int) -> str:
-    """Why the region is not faster, one sentence."""
+def _reason(known: _Known, kind: int, cuts: int, *, spread: bool, now: int, lower: int) -> str:
+    """Why the region is not faster, one sentence; `cuts` is the time of those around it, ns."""
     alone = known.parts[kind]
+    if lower < now <= tolerated(lower) and spread:
+        return f"within {TOLERANCE / 1000:.1%} of what no schedule can beat"
     if now > lower and spread:
         return f"{now / max(lower, 1) - 1:.1%} above what no schedule can beat"
     if now <= lower:
-        return f"no schedule is faster: bound by {known.bound_by(kind)}"
+        found = known.bound(kind)
+        return f"no schedule is faster: {f'bound by {found.by}' if found.time - cuts >= lower else 'all others were ruled out'}"
     if not any(len(streams) > 1 for streams in alone.allowed):
         return "all its tasks are bound to their streams"
-    return f"what could overlap is worth less than the waits between streams, {alone.sync} ns each"
+    return f"no plan was found in which what overlaps is worth the waits between streams, {alone.sync} ns each"

@@ -59,7 +59,8 @@ class Prices:
             objective.SetCoefficient(variable, amount / unit)
         if self._solver.Solve() != pywraplp.Solver.OPTIMAL:
             return (0,) * len(self._price)
-        prices = [max(int(variable.solution_value() * ONE), 0) for variable in self._price]
+        # Rounded, not cut off: the last bits of the solver's answer differ between machines.
+        prices = [max(round(variable.solution_value() * ONE), 0) for variable in self._price]
         most = max((_earned(prices, row, stretches) for row, stretches in self._sets), default=0)
         return tuple(price * ONE // most for price in prices) if most > ONE else tuple(prices)
 

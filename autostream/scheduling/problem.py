@@ -94,8 +94,9 @@ class Region:
     makespan: int
     #: What no schedule of the region can beat.
     lower_bound: int
-    #: ``"optimal"`` (it is proved that no plan is shorter by more than what may be paid for fewer crossings, a thousandth; see
-    #: `autostream.scheduling.thrift.tolerated`), ``"feasible"``, or ``"serial"`` where what may be moved shares one stream.
+    #: ``"optimal"`` (it is proved that no plan is shorter), ``"near-optimal"`` (none is shorter by more than the thousandth that
+    #: may be paid for fewer crossings, see `autostream.scheduling.tolerance`), ``"feasible"``, or ``"serial"`` where what may be
+    #: moved shares one stream.
     status: str
     #: Side streams that its tasks are on, and precedences that change streams.
     side_streams: tuple[str, ...] = ()
@@ -115,7 +116,7 @@ class Schedule:
 
     placements: tuple[Placement, ...]
     strategy: str
-    #: ``"optimal"`` (as for a `Region`), ``"feasible"``.
+    #: ``"optimal"``, ``"near-optimal"`` (as for a `Region`), ``"feasible"``.
     status: str
     makespan: int
     lower_bound: int

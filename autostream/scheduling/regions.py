@@ -25,7 +25,7 @@ from autostream.scheduling.repeats import climb_repeats
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.rules import ruled
 from autostream.scheduling.serial import fastest
-from autostream.scheduling.thrift import thrifty, tolerated
+from autostream.scheduling.thrift import thrifty
 
 #: What one unit of the budget buys for the search that follows when what was set aside has been placed: tasks that are run.
 _RUN_TASKS = 40_000
@@ -55,7 +55,7 @@ class Divided:
         if proven > lower.time and not division.aside:  # beside what was set aside other runs are possible than those searched
             lower = Bound(proven, "search")
         alone = len(solutions) == 1 and not division.aside
-        rivals = [] if alone else list(_whole(instance, plan, lower.time))
+        rivals = list(_whole(instance, alone=alone))
         plan = min((plan, *rivals), key=lambda candidate: candidate.rank)
         if division.aside:
             plan = _climbed(instance, division, plan, lower.time, round(self.budget * _RUN_TASKS))
@@ -65,22 +65,19 @@ class Divided:
             strategy="cpsat",
             bound=lower.time,
             bound_by=lower.by,
-            optimal=plan.makespan <= tolerated(lower.time),
             regions=described(instance, division, plan, _lower_bounds(instance, division, solutions)),
             seconds=time.perf_counter() - began,
         )
 
 
-def _whole(instance: Instance, plan: Plan, lower: int) -> Iterator[Plan]:
+def _whole(instance: Instance, *, alone: bool) -> Iterator[Plan]:
     """What list scheduling and the rules make of the whole, which knows of no cuts.
 
-    A deep program is many equal regions, which had all of these to themselves: there only the first one is tried, so that the
-    schedule is never worse than that of `Greedy`, and nothing where the plan reaches the lower bound.
+    The schedule is never worse than that of `Greedy`. One region had the rules to itself; and so had the many equal regions that
+    a deep program is.
     """
-    deep = len(instance) > DEEP
-    if not (deep and plan.makespan <= lower):
-        yield greedy(instance)
-    if not deep:
+    yield greedy(instance)
+    if not alone and len(instance) <= DEEP:
         yield from ruled(instance)
 
 
@@ -122,7 +119,6 @@ def without(schedule: Schedule, problem: Problem, numbers: Collection[int]) -> S
         strategy=schedule.strategy,
         bound=schedule.lower_bound,
         bound_by=schedule.bound_by,
-        optimal=False,
         regions=described(instance, division, plan, lower),
         seconds=schedule.seconds,
     )

@@ -11,6 +11,7 @@ from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import Placement, Problem, Region, Schedule
 from autostream.scheduling.profile import Profile
 from autostream.scheduling.sgs import Times
+from autostream.scheduling.tolerance import status
 
 #: Most runs until the order of the streams is that of their first tasks; nearly always the first one has it.
 _ROUNDS = 3
@@ -65,12 +66,11 @@ class Plan:
         *,
         strategy: str,
         bound: int,
-        optimal: bool,
         seconds: float,
         bound_by: str = "",
         regions: tuple[Region, ...] = (),
     ) -> Schedule:
-        """The plan with its names put back; reaching the bound proves it optimal."""
+        """The plan with its names put back."""
         placements = tuple(
             Placement(
                 task=instance.names[task],
@@ -81,11 +81,10 @@ class Plan:
             )
             for task in sorted(range(len(self.start)), key=lambda task: (self.start[task], task))
         )
-        status = "optimal" if optimal or self.makespan == bound else "feasible"
         return Schedule(
             placements=placements,
             strategy=strategy,
-            status=status,
+            status=status(self.makespan, bound),
             makespan=self.makespan,
             lower_bound=bound,
             bound_by=bound_by,
@@ -188,4 +187,4 @@ def decode(
         streams.append(instance.streams.index(stream))
     modes = [(mode_of or {}).get(name, 0) for name in instance.names]
     plan = replay(instance, streams, numbers, modes)
-    return plan.schedule(instance, strategy="", bound=0, optimal=False, seconds=0.0).placements
+    return plan.schedule(instance, strategy="", bound=0, seconds=0.0).placements

@@ -18,9 +18,7 @@ class Serial:
         began = time.perf_counter()
         instance = Instance.of(problem)
         plan = serial(instance)
-        return plan.schedule(
-            instance, strategy="serial", bound=lower_bound(problem), optimal=False, seconds=time.perf_counter() - began
-        )
+        return plan.schedule(instance, strategy="serial", bound=lower_bound(problem), seconds=time.perf_counter() - began)
 
 
 def serial(instance: Instance) -> Plan:

@@ -16,19 +16,11 @@ from autostream.scheduling.joining import joined
 from autostream.scheduling.paths import topological
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.rules import ruled
+from autostream.scheduling.tolerance import tolerated
 
-#: How much longer a plan with fewer crossings may take, in thousandths. The same kernel scatters by 3 to 17 % from run to run
-#: (`autostream.cost.scaled.floor`), the sum of a hundred of them by about 1 %: a thousandth is a tenth of what a measurement
-#: could tell, and of the least gain that is accepted by default.
-TOLERANCE = 1
 #: Most tasks for which a random search goes on where joining ends, and its share of the effort, in hundredths.
 _SMALL = 40
 _RANDOM = 10
-
-
-def tolerated(time: int) -> int:
-    """Return the longest time, ns, that counts as no longer than `time`."""
-    return time + time * TOLERANCE // 1000
 
 
 def rank(plan: Plan) -> tuple[int, int, int]:
@@ -72,8 +64,10 @@ def thrifty(instance: Instance, division: Division, plan: Plan, rivals: Sequence
         if rank(found)[:2] < rank(group.plan)[:2]:
             changes.append((group, found))
     fewer = _changed(instance, plan, changes, plan.makespan + slack)
-    repeats = sum(len(group.segments) for group in groups) >= 2 * len(groups)
-    return fewer if repeats else joined(instance, fewer, fewer.makespan, effort // 2)
+    if sum(len(group.segments) for group in groups) < 2 * len(groups):
+        fewer = joined(instance, fewer, fewer.makespan, effort // 2)
+    others = (one for one in rivals if one.makespan <= plan.makespan + slack and worth(instance, plan, one))
+    return min((fewer, *others), key=rank)
 
 
 def _limit(plan: Plan, rivals: Iterable[Plan], limit: int) -> int:

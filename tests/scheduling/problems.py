@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from hypothesis import strategies as st
 
@@ -99,3 +100,11 @@ def problems(draw: st.DrawFn, *, most: int = 14, side: int = 2, most_modes: int 
         for before in draw(st.lists(st.integers(max(0, after - 5), after - 1), max_size=2, unique=True))
     ]
     return problem(tasks, edges, sync=draw(st.sampled_from([0, 1, 5])), side=side, fixed=(HCCL, "u"))
+
+
+def longer(given: Problem, times: int) -> Problem:
+    """The same problem with all durations, and the sync, that many times as long."""
+    tasks = tuple(
+        replace(task, modes=tuple(replace(mode, duration=mode.duration * times) for mode in task.modes)) for task in given.tasks
+    )
+    return replace(given, tasks=tasks, sync=given.sync * times)

@@ -25,7 +25,7 @@ def test_any_solutions_of_the_regions_make_a_plan(given_problem: Problem) -> Non
     # Regions that were solved apart may put the parts of a cluster on different streams; nothing else ties them.
     plan = assembled(instance, division, solutions)
     if all(len(members) == 1 for members in instance.members):
-        assert check(given_problem, plan.schedule(instance, strategy="", bound=0, optimal=False, seconds=0.0)) == ()
+        assert check(given_problem, plan.schedule(instance, strategy="", bound=0, seconds=0.0)) == ()
 
 
 def test_what_was_set_aside_runs_on_a_stream_of_its_own_where_that_is_faster() -> None:

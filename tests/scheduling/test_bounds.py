@@ -6,9 +6,10 @@ from dataclasses import replace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autostream.scheduling import critical_path, lower_bound
+from autostream.scheduling import critical_path, explained_bound, lower_bound
 from autostream.scheduling.greedy import Greedy
-from autostream.scheduling.problem import MAIN, Problem
+from autostream.scheduling.problem import MAIN, Mode, Problem, Task
+from autostream.scheduling.regions import Divided
 from tests.scheduling.problems import comm, cube, optimum, problem, problems, vector
 
 
@@ -82,3 +83,17 @@ def test_the_critical_path_is_a_chain_of_the_problem(given: Problem) -> None:
     edges = {(precedence.before, precedence.after) for precedence in given.precedences}
     assert path
     assert all(pair in edges for pair in itertools.pairwise(path))
+
+
+def test_work_that_shares_the_memory_may_end_within_a_nanosecond() -> None:
+    """Two tasks of 101 ns that want 0.7 of the bandwidth take 141.4 ns, which is told as 141."""
+    tasks = [Task(name=name, modes=(Mode(duration=101, aiv=24, hbm=700),)) for name in ("a", "b")]
+    given = replace(problem(tasks, sync=0), aiv=48)
+    assert explained_bound(given).time <= Divided(budget=0.1, max_tasks=50).solve(given).makespan == 141
+
+
+def test_a_bound_by_several_things_is_not_named_after_one_of_them() -> None:
+    """The chain takes 50 ns. All four kernels take 80: at half their pace two at once are no faster than one after the other."""
+    tasks = [cube("a", 10), vector("b", 20), cube("c", 30), vector("d", 20)]
+    given = replace(problem(tasks, ["a>d"], sync=0), cube_vector_slowdown=2000)
+    assert explained_bound(given) == (80, "everything together")

@@ -21,7 +21,7 @@ def _solved(given: Problem) -> tuple[Plan, int]:
     """The solver's plan and its proven bound."""
     instance = Instance.of(given)
     plan, proven = _refined(instance, serial(instance), bound_at_rest(instance), budget=2.0)
-    schedule = plan.schedule(instance, strategy="", bound=proven, optimal=False, seconds=0.0)
+    schedule = plan.schedule(instance, strategy="", bound=proven, seconds=0.0)
     assert check(given, schedule) == ()
     return plan, proven
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autostream.scheduling import check, greedy, regions
 from autostream.scheduling.greedy import Greedy
 from autostream.scheduling.problem import Problem
 from autostream.scheduling.regions import Divided
 from autostream.scheduling.serial import Serial
-from tests.scheduling.problems import problem, problems, vector
+from tests.scheduling.problems import longer, problem, problems, vector
 from tests.scheduling.test_division import layers
 
 
 @settings(max_examples=25)
-@given(problems(most=14, most_modes=2, shortest=0))
-def test_never_worse_than_greedy_or_serial(given_problem: Problem) -> None:
+@given(problems(most=14, most_modes=2, shortest=0), st.sampled_from([1, 10_007]))
+def test_never_worse_than_greedy_or_serial(drawn: Problem, times: int) -> None:
+    given_problem = longer(drawn, times)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(greedy, "DEEP", 0)
         patch.setattr(regions, "DEEP", 0)
@@ -38,11 +40,10 @@ def test_where_the_regions_reach_the_bound_nothing_is_lost(given_problem: Proble
         assert deep.makespan <= Divided(budget=0.05, max_tasks=50).solve(given_problem).makespan
 
 
-def test_the_whole_is_not_scheduled_again_where_the_regions_reach_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_rules_are_not_tried_on_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object) -> None:
-        raise AssertionError("the whole is not needed")
+        raise AssertionError("the regions had them")
 
-    monkeypatch.setattr(regions, "greedy", never)
     monkeypatch.setattr(regions, "ruled", never)
     given_problem = layers(260)
     assert len(given_problem.tasks) > regions.DEEP

@@ -23,7 +23,7 @@ from autostream.scheduling.regions import Divided, _Chain
 from autostream.scheduling.replay import replay
 from autostream.scheduling.rest import Rest
 from autostream.scheduling.serial import serial
-from autostream.scheduling.thrift import tolerated
+from autostream.scheduling.tolerance import tolerated
 from tests.scheduling.problems import AIC, AIV, comm, cube, optimum, problem, problems, tangle, vector
 
 _ENOUGH = 100_000
@@ -79,7 +79,7 @@ def test_a_divided_program_promises_no_more_than_enumeration_finds(plain: Proble
     best = optimum(given_problem)
     schedule = Divided(budget=0.05, max_tasks=50).solve(given_problem)
     assert schedule.lower_bound <= best <= schedule.makespan
-    assert (schedule.status == "optimal") == (schedule.makespan <= tolerated(schedule.lower_bound))
+    assert (schedule.status == "optimal") == (schedule.makespan <= schedule.lower_bound)
 
 
 @settings(max_examples=40)

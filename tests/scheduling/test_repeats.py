@@ -19,7 +19,7 @@ from tests.scheduling.test_division import layers
 
 
 def feasible(given_problem: Problem, instance: Instance, plan: Plan) -> bool:
-    return check(given_problem, plan.schedule(instance, strategy="", bound=0, optimal=False, seconds=0.0)) == ()
+    return check(given_problem, plan.schedule(instance, strategy="", bound=0, seconds=0.0)) == ()
 
 
 @settings(max_examples=40)

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autostream.options import Options
 from autostream.scheduling import HCCL, MAIN, check, lower_bound, strategy
 from autostream.scheduling.greedy import Greedy
 from autostream.scheduling.problem import Mode, Precedence, Problem, Schedule, Task
 from autostream.scheduling.regions import Divided
-from tests.scheduling.problems import comm, cube, optimum, problem, problems, stream_of, vector
+from tests.scheduling.problems import comm, cube, longer, optimum, problem, problems, stream_of, vector
 
 _NAMES = ("serial", "greedy", "cpsat", "auto")
 _SEARCHING = ("greedy", "cpsat", "auto")
@@ -129,15 +130,17 @@ def test_a_problem_without_tasks(name: str) -> None:
 
 
 @settings(max_examples=40)
-@given(problems(most=14, most_modes=2, shortest=0))
-def test_each_strategy_is_at_least_as_good_as_the_simpler_one(given: Problem) -> None:
+@given(problems(most=14, most_modes=2, shortest=0), st.sampled_from([1, 10_007]))
+def test_each_strategy_is_at_least_as_good_as_the_simpler_one(drawn: Problem, times: int) -> None:
+    given = longer(drawn, times)
     serial, greedy, cpsat = (solve(given, name) for name in ("serial", "greedy", "cpsat"))
     assert cpsat.makespan <= greedy.makespan <= serial.makespan
 
 
 @settings(max_examples=40)
-@given(problems(most=5, side=1, most_modes=2))
-def test_what_is_called_optimal_is_optimal(given: Problem) -> None:
+@given(problems(most=5, side=1, most_modes=2), st.sampled_from([1, 10_007]))
+def test_what_is_called_optimal_is_optimal(drawn: Problem, times: int) -> None:
+    given = longer(drawn, times)
     best = optimum(given)
     for name in _NAMES:
         schedule = solve(given, name)

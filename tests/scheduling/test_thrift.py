@@ -15,7 +15,8 @@ from autostream.scheduling.regions import Divided
 from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.rules import ruled
 from autostream.scheduling.serial import serial
-from autostream.scheduling.thrift import rank, thrifty, tolerated, worth
+from autostream.scheduling.thrift import rank, thrifty, worth
+from autostream.scheduling.tolerance import tolerated
 from tests.scheduling.problems import cube, problem, problems, vector
 from tests.scheduling.test_climb import feasible, interfering
 from tests.scheduling.test_division import layers

@@ -111,6 +111,6 @@ def test_windows_improve_a_program_that_is_too_large_for_one_model() -> None:
     instance = Instance.of(given)
     before = greedy(instance)
     after = improve_in_windows(instance, before, bound(instance), 1.0, 24)
-    schedule = after.schedule(instance, strategy="", bound=0, optimal=False, seconds=0.0)
+    schedule = after.schedule(instance, strategy="", bound=0, seconds=0.0)
     assert check(given, schedule) == ()
     assert after.makespan < before.makespan

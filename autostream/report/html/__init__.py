@@ -92,7 +92,8 @@ def _bound(document: Document) -> str:
     if not verdict.lower_bound_ns:
         return ""
     above = percent(max(0.0, _makespan(document) / verdict.lower_bound_ns - 1))
-    why = f" ({document.bound_by})" if document.bound_by else ""
+    by = "all better ones were ruled out" if document.bound_by == "search" else document.bound_by
+    why = f" ({by})" if by else ""
     return (
         f"No schedule on these streams takes less than {duration(verdict.lower_bound_ns)}{why}; this one is {above} above that."
     )
