@@ -8,7 +8,7 @@ from dataclasses import replace
 from autostream.budget import Ledger, Limits, Need, Region, need_of, within_budget
 from autostream.outcome import Outcome
 from autostream.scheduling import Problem, Schedule
-from autostream.scheduling.regions import without
+from autostream.scheduling.undo import without
 
 #: More than any driver has: stands for "no limit is known".
 _PLENTY = 1 << 40

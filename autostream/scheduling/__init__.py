@@ -5,9 +5,9 @@ from autostream.scheduling.build import build_problem
 from autostream.scheduling.feasibility import check
 from autostream.scheduling.paths import critical_path
 from autostream.scheduling.problem import HCCL, MAIN, Mode, Placement, Precedence, Problem, Region, Schedule, Strategy, Task
-from autostream.scheduling.regions import without
 from autostream.scheduling.replay import decode
 from autostream.scheduling.strategies import strategy
+from autostream.scheduling.undo import without
 
 __all__ = [
     "HCCL",

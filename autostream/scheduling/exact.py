@@ -19,9 +19,10 @@ Left out is what cannot be the run of a plan, or ends no earlier than one that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from autostream.scheduling.bitsets import bits, members
 from autostream.scheduling.granting import PS
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.paths import tails
@@ -86,12 +87,12 @@ class _Walks:
         self._instance, self._rest, self._left = instance, rest, moments
         self._claims = [row[0] for row in instance.claims]
         self._allowed = [instance.allowed[unit] for unit in instance.unit]
-        self._before = [_bits(row) for row in instance.before]
+        self._before = [bits(row) for row in instance.before]
         #: The tasks that may continue one without a sync, or must be on its stream.
-        self._drawn = [_bits(row) for row in instance.after]
-        self._cluster = [_bits(instance.members[unit]) for unit in instance.unit]
+        self._drawn = [bits(row) for row in instance.after]
+        self._cluster = [bits(instance.members[unit]) for unit in instance.unit]
         self._everything = (1 << count) - 1
-        self._several = _bits([task for task, claim in enumerate(self._claims) if claim.kinds & (claim.kinds - 1)])
+        self._several = bits([task for task, claim in enumerate(self._claims) if claim.kinds & (claim.kinds - 1)])
         choices = [tuple(stream in row for row in instance.allowed) for stream in range(len(instance.streams))]
         #: Streams of one class are allowed to the same tasks.
         self._class = [choices.index(row) for row in choices]
@@ -156,7 +157,7 @@ class _Walks:
         """For each idle stream, when the tasks that wait for no other would be ready on it."""
         found: dict[int, dict[int, int]] = {stream: {} for stream, busy in enumerate(self._busy) if busy < 0}
         end, sync = self._end, self._sync
-        for task in _members(self._everything & ~at.started):
+        for task in members(self._everything & ~at.started):
             if self._before[task] & ~at.done:
                 continue
             home = self._lane[task]
@@ -175,7 +176,7 @@ class _Walks:
         found: dict[int, tuple[object, ...]] = {}
         for stream in sorted(range(len(self._on)), key=lambda one: self._idle[one]):
             drawing = 0
-            for task in _members(self._on[stream]):
+            for task in members(self._on[stream]):
                 late = self._drawn[task] & waiting and (self._end[task] < 0 or self._end[task] + self._sync > at.now)
                 if late or self._cluster[task] & waiting:
                     drawing |= 1 << task
@@ -189,7 +190,7 @@ class _Walks:
         waiting = self._everything & ~at.started
         syncs = tuple(
             (task, self._end[task] + self._sync - at.now)
-            for task in _members(at.done)
+            for task in members(at.done)
             if self._drawn[task] & waiting and self._end[task] + self._sync > at.now
         )
         return at.done, at.running, syncs, tuple(sorted(places.values()))
@@ -201,7 +202,7 @@ class _Walks:
         claim, bit = self._claims[task], 1 << task
         barred = (*at.barred[:stream], 0, *at.barred[stream + 1 :])
         at = at._replace(started=at.started | bit, barred=barred, begun=(*at.begun, (claim.kinds, ready)))
-        followers = [other for other in _members(self._cluster[task]) if self._lane[other] < 0]
+        followers = [other for other in members(self._cluster[task]) if self._lane[other] < 0]
         for other in followers:
             self._lane[other] = stream
         self._on[stream] |= bit
@@ -254,7 +255,7 @@ class _Walks:
         held, claims = 0, self._claims
         for task, _ in at.running:
             held |= claims[task].kinds
-        several = [task for task in _members(self._several & ~at.started) if not self._before[task] & ~at.done]
+        several = [task for task in members(self._several & ~at.started) if not self._before[task] & ~at.done]
         for _ in several:
             for task in several:
                 if claims[task].kinds & held:
@@ -297,15 +298,3 @@ def _ranks(pairs: Sequence[tuple[int, int]]) -> dict[tuple[int, int], int]:
         for task in tasks:
             ranks[time, task] = rank
     return ranks
-
-
-def _bits(tasks: Sequence[int]) -> int:
-    return sum(1 << task for task in tasks)
-
-
-def _members(tasks: int) -> Iterator[int]:
-    """The tasks of a set, by number."""
-    while tasks:
-        bit = tasks & -tasks
-        tasks ^= bit
-        yield bit.bit_length() - 1

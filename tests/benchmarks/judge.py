@@ -166,10 +166,12 @@ def _comparison(row: Mapping[str, Any]) -> dict[str, Any]:
     """Whether ours is at least as good as the best rule, and with fewer waits; on equal times the fewest waits count as best."""
     best = min(row["baselines"], key=lambda name: (row["baselines"][name]["time_ns"], row["baselines"][name]["sync_edges"]))
     rival, ours = row["baselines"][best], row["autostream"]
+    more = ours["sync_edges"] - rival["sync_edges"]
     return {
         "best_baseline": best,
         "at_least_as_good": ours["time_ns"] <= rival["time_ns"],
-        "fewer_sync_edges": ours["sync_edges"] < rival["sync_edges"] or ours["sync_edges"] == 0,
+        "fewer_sync_edges": more < 0 or ours["sync_edges"] == 0,
+        "ns_saved_per_extra_edge": (rival["time_ns"] - ours["time_ns"]) // more if more > 0 else None,
     }
 
 

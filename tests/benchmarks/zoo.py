@@ -148,6 +148,9 @@ def _summary(rows: Sequence[dict[str, Any]], patterns: Sequence[dict[str, Any]])
         "compared": len(compared),
         "worse_than_best_baseline": [_where(row) for row in compared if not row["at_least_as_good"]],
         "more_sync_edges": [_where(row) for row in compared if _syncs(row)[0] > _syncs(row)[1]],
+        "ns_saved_per_extra_edge": {
+            _where(row): row["ns_saved_per_extra_edge"] for row in compared if _syncs(row)[0] > _syncs(row)[1]
+        },
         "not_fewer_sync_edges": [_where(row) for row in compared if not row["fewer_sync_edges"]],
         "closed_to_optimality": sum(row["status"] in ("optimal", "near-optimal") for row in compared),
         "regions": sum(row["regions"]["all"] for row in compared),
