@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from autostream.errors import AutostreamError, VerificationError
 from autostream.graph import OpGraph
 from autostream.graph.capture import capture
 from autostream.graph.routing import expected_load
+from autostream.offline import Converted
 from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.pricing import price
@@ -37,18 +38,26 @@ logger = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Keep Python from searching for cyclic garbage: among the many objects of a deep graph that takes a quarter of the time."""
-    enabled = gc.isenabled()
-    gc.disable()
+def _collector(*, running: bool) -> Iterator[None]:
+    """Have Python search for cyclic garbage or not: among the objects of a deep graph that takes a quarter of the time."""
+    before = gc.isenabled()
+    (gc.enable if running else gc.disable)()
     try:
         yield
     finally:
-        if enabled:
-            gc.enable()
+        (gc.enable if before else gc.disable)()
 
 
-@_collector_paused()
+def _collected(convert: Convert, *, running: bool) -> Convert:
+    """Return `convert` with the collector as it is for everybody else: TorchAir leaves much garbage, which must not pile up."""
+
+    def converted(graph_module: fx.GraphModule) -> Converted:
+        with _collector(running=running):
+            return convert(graph_module)
+
+    return converted
+
+
 def plan(
     graph_module: fx.GraphModule,
     *,
@@ -79,27 +88,41 @@ def plan(
     Raises:
         Exception: only with ``options.strict``; otherwise a failure is a declined verdict.
     """
-    graph = capture(graph_module)
+    if convert is not None:
+        convert = _collected(convert, running=gc.isenabled())
+    with _collector(running=False):
+        graph = capture(graph_module)
+        outcome = _judged(
+            lambda: _trial(graph_module, graph, model=model, options=options, dialect=dialect, convert=convert),
+            graph,
+            solver=solver or _solver(options, plans),
+            ledger=ledger or Ledger(),
+            model=model,
+            options=options,
+        )
+        told = hints.tell(options.wanted, graph, outcome.after, outcome.verdict)
+        told += hints.tell_collectives(graph, outcome.verdict)
+        return replace(outcome, notes=(*notes, *told, *outcome.notes))
+
+
+def _judged(
+    trial: Callable[[], Trial], graph: OpGraph, *, solver: Strategy, ledger: Ledger, model: CostModel, options: Options
+) -> Outcome:
+    """Return the outcome of a graph; that of a failure is a declined verdict."""
     try:
-        outcome = _refused(graph, model, options)
-        if outcome is None:
-            trial = _trial(graph_module, graph, model=model, options=options, dialect=dialect, convert=convert)
-            outcome = _solved(trial, solver or _solver(options, plans), ledger or Ledger())
+        return _refused(graph, model, options) or _solved(trial(), solver, ledger)
     except AutostreamError as error:
         if options.strict:
             raise
         code = "unverified" if isinstance(error, VerificationError) else "error"
         logger.warning("autostream left the graph as it was: %s", error)
-        outcome = Outcome(verdict=verdict_of(model, code, str(error)), graph=graph)
+        return Outcome(verdict=verdict_of(model, code, str(error)), graph=graph)
     except Exception as error:
         if options.strict:
             raise
         logger.warning("autostream left the graph as it was", exc_info=True)
         reason = f"unexpected {type(error).__name__}: {error}"
-        outcome = Outcome(verdict=verdict_of(model, "error", reason), graph=graph)
-    told = hints.tell(options.wanted, graph, outcome.after, outcome.verdict)
-    told += hints.tell_collectives(graph, outcome.verdict)
-    return replace(outcome, notes=(*notes, *told, *outcome.notes))
+        return Outcome(verdict=verdict_of(model, "error", reason), graph=graph)
 
 
 def _refused(graph: OpGraph, model: CostModel, options: Options) -> Outcome | None:

@@ -1,7 +1,7 @@
 """One instance, solved as well as its size allows: simple rules, list scheduling, local search, CP-SAT, local search again.
 
-An exact search (`scheduling.exact`) comes last: it knows the rule by which plans are judged, and where it ends within its effort,
-no plan is better.
+An exact search (`scheduling.exact`) knows the rule by which plans are judged, and where it ends within its effort, no plan is
+better. It has a first glance behind the simple rules, which settles most regions, and comes again at the end.
 
 Every plan is judged by running it (`scheduling.granting`). The solver knows less: durations are those of tasks alone, bandwidth
 is a capacity, and cores go to whom it likes, not to who is ready first. So what it finds is a place to search from.
@@ -38,6 +38,8 @@ _PLACED_TASKS = 4_000
 _RUN_TASKS = 100_000
 _UNCROSSING = 10_000
 _MOMENTS, _MOST_MOMENTS = 300_000, 60_000
+#: Moments of the first glance; regions that take more than that are mostly not settled by ten times as many.
+_GLANCE = 2_000
 _WINDOWS = 0.05
 _TIMING = 0.2
 _COLOURING = 0.02
@@ -66,9 +68,13 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
     """
     free = free or instance
     lower = proven = bound(free)
-    plan = greedy(instance)
+    plan = glanced = greedy(instance)
     if plan.makespan > lower:
         plan = min(plan, *ruled(instance), key=lambda candidate: candidate.rank)
+        glance = _searched(instance, free, Solution(plan=plan, proven=proven), min(_GLANCE, _moments(instance, budget)))
+        if glance.optimal:
+            return _cleared(instance, free, glance, budget, max_tasks)
+        proven, glanced = glance.proven, glance.plan
         plan = search(instance, plan, lower, round(budget * _PLACED_TASKS))
         plan = _climbed(instance, plan, lower, round(budget * _RUN_TASKS), max_tasks)
     if plan.makespan > lower:
@@ -80,26 +86,43 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
         if found is not plan:
             found = _climbed(instance, found, lower, round(budget * _RUN_TASKS), max_tasks)
             plan = min(plan, found, key=lambda candidate: candidate.rank)
-    solution = Solution(plan=_cleared(instance, plan, budget, max_tasks), proven=proven)
-    return solution if solution.optimal else _searched(instance, free, solution, budget, max_tasks)
+    # Where the search ends depends on where it begins, and it ends better behind the rules than behind the glance.
+    plan = min(plan, glanced, key=lambda candidate: candidate.rank)
+    solution = Solution(plan=_uncrossed(instance, plan, budget, max_tasks), proven=proven)
+    if solution.optimal:
+        return solution
+    last = _searched(instance, free, solution, _moments(instance, budget))
+    if last.plan is solution.plan and last.unpinned is None:
+        return last
+    return _cleared(instance, free, last, budget, max_tasks)
 
 
-def _searched(instance: Instance, free: Instance, known: Solution, budget: float, max_tasks: int) -> Solution:
+def _moments(instance: Instance, budget: float) -> int:
+    """How many moments of an exact search a budget buys."""
+    return min(round(budget * _MOMENTS), _MOST_MOMENTS) // max(len(instance), 1)
+
+
+def _searched(instance: Instance, free: Instance, known: Solution, moments: int) -> Solution:
     """What an exact search makes of a solution: a better plan or a better bound, if it finds one."""
     plan, unpinned = known.plan, None
-    moments = min(round(budget * _MOMENTS), _MOST_MOMENTS) // len(instance)
     found = searched(free, plan.makespan, moments)
     if found.plan is not None:
         better = _where_allowed(instance, free, found.plan)
         if better is None:
-            unpinned = _cleared(free, found.plan, budget, max_tasks)
+            unpinned = found.plan
             better = searched(instance, plan.makespan, moments).plan
-        if better is not None:
-            plan = _cleared(instance, better, budget, max_tasks)
+        plan = better or plan
     return Solution(plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
 
 
-def _cleared(instance: Instance, plan: Plan, budget: float, max_tasks: int) -> Plan:
+def _cleared(instance: Instance, free: Instance, solution: Solution, budget: float, max_tasks: int) -> Solution:
+    """The solution with fewer crossings in its plans, if that is found."""
+    plan = _uncrossed(instance, solution.plan, budget, max_tasks)
+    unpinned = solution.unpinned and _uncrossed(free, solution.unpinned, budget, max_tasks)
+    return replace(solution, plan=plan, unpinned=unpinned)
+
+
+def _uncrossed(instance: Instance, plan: Plan, budget: float, max_tasks: int) -> Plan:
     """A plan that takes no longer, with fewer crossings if they are found."""
     if plan.crossings:
         plan = uncrossed(instance, improve(instance, plan), round(budget * _UNCROSSING))
