@@ -86,7 +86,7 @@ def plan(
             kept in `plans`.
 
     Raises:
-        Exception: the graph cannot be captured. Any later failure only with ``options.strict``; otherwise it is a declined verdict.
+        Exception: the graph cannot be captured; any later failure only with ``options.strict``, else it is a declined verdict.
     """
     if convert is not None:
         convert = _collected(convert, running=gc.isenabled())
