@@ -231,6 +231,5 @@ def _explained(error: Exception) -> OfflineError:
 
 def _of_torch(target: str | None) -> bool:
     """True for an operator that comes with PyTorch: GE's registry has none of those that TorchAir lacks."""
-    return (
-        (target or "").removeprefix("torch.ops.").startswith(("aten.", "prim", "_c10d_functional.", "c10d_functional.", "c10d."))
-    )
+    namespace = (target or "").removeprefix("torch.ops.").partition(".")[0]
+    return namespace in ("aten", "prims", "prim", "_c10d_functional", "c10d_functional", "c10d")

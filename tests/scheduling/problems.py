@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import subprocess
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 from hypothesis import strategies as st
 
@@ -108,3 +111,18 @@ def longer(given: Problem, times: int) -> Problem:
         replace(task, modes=tuple(replace(mode, duration=mode.duration * times) for mode in task.modes)) for task in given.tasks
     )
     return replace(given, tasks=tasks, sync=given.sync * times)
+
+
+def printed(program: str) -> set[str]:
+    """Return what a Python program prints, in processes that hash strings differently: one text if that makes no difference."""
+    return {
+        subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=Path(__file__).parents[2],
+            env={"PYTHONHASHSEED": seed, "PATH": "/usr/bin:/bin"},
+            check=True,
+            capture_output=True,
+            text=True,
+        ).stdout.strip()
+        for seed in ("0", "1")
+    }
