@@ -140,7 +140,7 @@ class _Corner:
         """Return the duration of such operators, ns."""
         if kind.unit not in self.units:
             return kind.duration
-        return max(0, round(kind.duration * (1 + self.sign * kind.error)))
+        return _stretched(kind.duration, self.sign * round(kind.error * _ONE) * _ONE)
 
 
 def _corners(graph: OpGraph, costs: Mapping[str, Cost]) -> Iterator[_Corner]:
@@ -166,7 +166,7 @@ class _Draw:
     def duration(self, kind: _Kind) -> int:
         """Return the duration of such operators where none is late, ns."""
         group, error, alike, scatter = kind.of
-        return _stretched(_moved(kind.duration, self.shared[group] * error), self.own[alike] * scatter)
+        return _stretched(_stretched(kind.duration, self.shared[group] * error), self.own[alike] * scatter)
 
 
 class _Classes:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autostream.cost.model import FREE, CostModel
+from autostream.cost.model import CostModel
 from autostream.errors import VerificationError
 from autostream.graph import OpGraph
 from autostream.graph.routing import expected_load
 from autostream.options import Options
-from autostream.pricing import price, unmeasured
+from autostream.pricing import price_graph, unmeasured
 from autostream.program import Finding, StreamProgram, cross_edges, simulate
 from autostream.program.kinds import DEFAULT, HCCL
 from autostream.report import Document, Provenance, build
@@ -31,9 +31,8 @@ def as_written(
     None if the program waits for itself: then there is no time to tell.
     """
     options = Options()
-    tasks = {step.name for step in program.steps if step.stream is not None}
     load = expected_load(graph)
-    costs = {op: price(item, model, options) if op in tasks else FREE for op, item in load.ops.items()}
+    costs = price_graph(program, graph, load.ops, model, options)
     try:
         timeline = simulate(program, costs, model.machine)
         crossing = cross_edges(program)

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autostream.cost.model import Cost, CostModel, Tier
+from autostream.cost.fused import fused_activations
+from autostream.cost.model import FREE, Cost, CostModel, Tier
 from autostream.cost.scaled import limited
-from autostream.graph import Op, OpGraph, Unit
+from autostream.graph import Op, Operators, OpGraph, Unit
 from autostream.options import Options
-from autostream.program import StreamProgram
+from autostream.program import Semantics, StreamProgram
 from autostream.program.limits import core_limit
 
 
@@ -31,6 +32,18 @@ def price(op: Op, model: CostModel, options: Options) -> Cost:
     return cost if (aic, aiv) == (held.aic, held.aiv) else replace(cost, resources=replace(held, aic=aic, aiv=aiv))
 
 
+def price_graph(
+    program: StreamProgram, graph: OpGraph, ops: Mapping[str, Op], model: CostModel, options: Options
+) -> dict[str, Cost]:
+    """Return the cost of every operator of a graph as `program` runs it: free where it emits no task or is in another's kernel.
+
+    `ops` are those of `graph`, as they are expected to be loaded. Only GE fuses; in the capture modes every kernel is launched.
+    """
+    tasks = {step.name for step in program.steps if step.stream is not None}
+    inside = fused_activations(graph, model.machine) if program.semantics is Semantics.GE else {}
+    return {name: price(op, model, options) if name in tasks and name not in inside else FREE for name, op in ops.items()}
+
+
 def price_limited(op: Op, model: CostModel, aic: int, aiv: int) -> Cost | None:
     """Return the cost of an operator that is limited to so many cube and vector cores, all of which it holds.
 
@@ -43,7 +56,9 @@ def price_limited(op: Op, model: CostModel, aic: int, aiv: int) -> Cost | None:
     return replace(part, resources=replace(held, aic=aic if held.aic else 0, aiv=aiv if held.aiv else 0))
 
 
-def price_added(program: StreamProgram, emitted: OpGraph, graph: OpGraph, model: CostModel, options: Options) -> dict[str, Cost]:
+def price_added(
+    program: StreamProgram, emitted: Operators, graph: OpGraph, model: CostModel, options: Options
+) -> dict[str, Cost]:
     """Price the tasks that only the emitted graph has, anchors and second transposes: each may copy a tensor."""
     names = [step.name for step in program.steps if step.stream is not None and step.name not in graph.ops]
     ops = emitted.ops

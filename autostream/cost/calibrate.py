@@ -277,15 +277,14 @@ def _finished(
     }
     bands = {
         name: ErrorBand(
-            value=found.p75,
+            value=found.band,
             source=source,
             confidence="L",
-            note=f"p75 of {found.rows} rows kept aside",
-            median=Quantity(value=found.median, source=source, confidence="L"),
-            p90=Quantity(value=found.p90, source=source, confidence="L"),
+            note=f"covers 80 % of kernels like {found.signatures} kept aside",
+            p90=None if found.spread is None else Quantity(value=found.spread, source=source, confidence="L"),
         )
         for name, found in held_out.items()
-        if found.signatures >= _ENOUGH
+        if found.band is not None and found.signatures >= _ENOUGH
     }
     data = _resourced(chip.model_dump(), base.model_dump(), source)
     data |= {

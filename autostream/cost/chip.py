@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import Field, PrivateAttr
 
 from autostream.cost.communication import Comm
-from autostream.cost.datafile import Positive, PositiveCount, Quantity, Section, Share, Slowdown, read
+from autostream.cost.datafile import Count, Positive, PositiveCount, Quantity, Section, Share, Slowdown, read
 from autostream.cost.model import Machine
 from autostream.errors import InputError, nearest
 
@@ -61,6 +61,8 @@ class Cube(Section):
     #: Shortest piece of the inner dimension worth giving to another core when tiles do not fill half of the chip.
     split_k_elements: PositiveCount
     l2_bytes_per_cycle_per_core: Positive
+    #: 1 where the unit that writes the results can apply a ReLU on the way: GE makes one kernel of a convolution and its ReLU.
+    relu_on_output: Count | None = None
     fp16: CubeRate
     int8: CubeRate
     fp32: CubeRate
@@ -150,9 +152,9 @@ class OperatorFactor(Section):
 
 
 class ErrorBand(Quantity):
-    """Half-width of the error a whole class of operators may share on this chip: systematic, not the scatter of one row."""
+    """Half-width of the error a whole class of operators may share on this chip, as a factor less one (see `Cost.error`)."""
 
-    #: Relative error of single rows on a chip that was left out of the fit, where the class was measured on several chips.
+    #: The same of single kernels on a chip that was left out of the fit: half of them, and nine of ten, stay within it.
     median: Quantity | None = None
     p90: Quantity | None = None
 
@@ -217,6 +219,7 @@ class Chip(Section):
             cube_vector_slowdown=_thousandths(self.interference.cube_vector_slowdown),
             compute_comm_slowdown=_thousandths(self.interference.compute_comm_slowdown),
             interference_error=self.interference.relative_error.value,
+            fuses_relu=bool(self.cube.relu_on_output and self.cube.relu_on_output.value),
             max_streams=self.limits.streams_per_process.value if self.limits else None,
             max_events=self.limits.events_per_process.value if self.limits else None,
             max_prefetch_bytes=round(self.limits.prefetch_mib.value * 2**20) if self.limits else None,

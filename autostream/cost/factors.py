@@ -50,6 +50,10 @@ class Group(Section):
     limits: Literal["advisory", "kept"] = "advisory"
     #: What does the work: cube and vector cores, or the copy engine beside them.
     engine: Literal["cores", "copy"] = "cores"
+    #: Different kernels of public profiles that its prices were compared with, and the terms that were the longest in them.
+    #: Left out where there are too few to say how far off it is (see `autostream.cost.roofline.stated_class`).
+    kernels: int = Field(default=0, ge=0)
+    bound: tuple[Literal["launch", "cube", "vector", "hbm", "l2"], ...] = Field(default=(), strict=False)
     #: ``namespace.name`` without overload; in-place (``_``) and ``_functional`` forms follow it.
     targets: tuple[str, ...] = Field(default=(), strict=False)
 

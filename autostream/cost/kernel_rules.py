@@ -120,13 +120,25 @@ def _convolution(given: Mapping[int, TensorSpec], outputs: tuple[TensorSpec, ...
 
 
 def _convolution_backward(given: Mapping[int, TensorSpec], outputs: tuple[TensorSpec, ...]) -> _Read | None:
-    """Every output gradient meets every weight of its channel once, whichever of the two gradients is made."""
+    """The gradient of the weight, from input and output gradient."""
     tensors = [spec for spec in given.values() if len(spec.shape) >= 4]
     if len(tensors) < 2 or not outputs:
         return None
-    gradient, weight = tensors[-1], outputs[0]
+    return tuple(given.values()), outputs, _backward_flop(tensors[-1], outputs[0])
+
+
+def _convolution_input_backward(given: Mapping[int, TensorSpec], outputs: tuple[TensorSpec, ...]) -> _Read | None:
+    """The gradient of the input, from weight and output gradient."""
+    tensors = [spec for spec in given.values() if len(spec.shape) >= 4]
+    if len(tensors) < 2 or not outputs:
+        return None
+    return tuple(given.values()), outputs, _backward_flop(tensors[-1], tensors[-2])
+
+
+def _backward_flop(gradient: TensorSpec, weight: TensorSpec) -> int:
+    """Every output gradient meets every weight of its channel once, whichever of the two gradients is made."""
     channels = gradient.shape[1] * (gradient.shape[4] if len(gradient.shape) == 5 else 1)
-    return tuple(given.values()), outputs, 2 * (gradient.numel // max(1, channels)) * weight.numel
+    return 2 * (gradient.numel // max(1, channels)) * weight.numel
 
 
 def _attention(given: Mapping[int, TensorSpec], outputs: tuple[TensorSpec, ...]) -> _Read | None:
@@ -158,5 +170,6 @@ RULES: Mapping[str, Rule] = {
     "grouped": _grouped,
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "convolution_input_backward": _convolution_input_backward,
     "attention": _attention,
 }

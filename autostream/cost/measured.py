@@ -12,17 +12,17 @@ from autostream.cost.model import Cost, CostModel, Machine, Tier
 from autostream.cost.scaled import FamilyFactor, ScaledModel, floor, limited, times
 from autostream.cost.signature import Signature, kernel_op, kernel_signature, signature
 from autostream.graph.model import Op, Unit
-from autostream.profiles.model import Kernel, Profile
+from autostream.profiles.model import Core, Kernel, Profile
 
 #: A factor counts as if so many kernels had agreed with the base model: few measurements move it little.
 _PRIOR_WEIGHT = 2
 #: Raise when a rule of this file changes: together with profile and base model it identifies every price.
-_REVISION = 2
+_REVISION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Measured:
-    """Kernels of one signature: median time (ns), relative half-width of their scatter, blocks of the middle one."""
+    """Kernels of one signature: median time (ns), half-width of their scatter (a factor less one), blocks of the middle one."""
 
     duration: int
     spread: float
@@ -95,6 +95,8 @@ def family_factors(base: CostModel, kernels: Iterable[Kernel]) -> dict[str, Fami
     errors: dict[str, float] = {}
     for key, members in _by_signature(kernels).items():
         op = kernel_op(members[0])
+        if members[0].core is Core.AI_CPU:  # slow for another reason than its size
+            continue
         predicted = base.estimate(op) if op is not None else None
         if op is None or predicted is None or not predicted.duration or predicted.tier is Tier.UNKNOWN:
             continue
@@ -106,7 +108,7 @@ def family_factors(base: CostModel, kernels: Iterable[Kernel]) -> dict[str, Fami
 def _factor(logs: Sequence[float], base_error: float) -> FamilyFactor:
     weight = len(logs) / (len(logs) + _PRIOR_WEIGHT)
     shift = _shift(logs) if _helps(logs) else 0.0
-    off = sorted(abs(math.expm1(shift - value)) for value in logs)
+    off = sorted(math.expm1(abs(shift - value)) for value in logs)
     spread = off[max(0, math.ceil(0.75 * len(off)) - 1)]
     return FamilyFactor(factor=round(math.exp(shift), 6), error=round(weight * spread + (1 - weight) * base_error, 6))
 
@@ -143,7 +145,7 @@ def _measure(kernels: Sequence[Kernel]) -> _Measured:
     low, high = durations[len(durations) // 10], durations[-1 - len(durations) // 10]
     return _Measured(
         duration=middle,
-        spread=max(high - middle, middle - low) / middle,
+        spread=max(high / middle, middle / low) - 1,
         blocks=statistics.median_low(sorted(kernel.blocks for kernel in kernels)),
     )
 

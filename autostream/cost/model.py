@@ -52,9 +52,10 @@ class Cost:
     breakdown: Breakdown
     resources: Resources
     tier: Tier
-    #: Relative half-width of the error band: the true time is taken to lie in duration * (1 - error) .. duration * (1 + error).
+    #: Half-width of the error band, as a factor less one: the true time is taken to lie in duration / (1 + error) ..
+    #: duration * (1 + error). A prediction is as likely to be half of the truth as twice as much.
     error: float
-    #: Relative error that nine of ten single operators of the class stay within (the p90 of the fit); 0 where nothing scatters.
+    #: Error, of the same form, that nine of ten single operators of the class stay within; 0 where nothing scatters.
     spread: float = 0.0
 
 
@@ -80,6 +81,8 @@ class Machine:
     compute_comm_slowdown: int = 1000
     #: Relative half-width of the error that the three share; a slowdown never falls below 1000.
     interference_error: float = 0.0
+    #: Whether a ReLU right behind a convolution is no kernel of its own.
+    fuses_relu: bool = False
     #: Streams and events that one process may take, over all its graphs; None = not known.
     max_streams: int | None = None
     max_events: int | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Hashable
 from dataclasses import replace
 
 from autostream.cost.chip import Chip, ErrorBand
@@ -15,7 +16,9 @@ from autostream.cost.terms import Term, cube_term, hbm_term, launch_term, vector
 from autostream.graph.model import Op, Unit
 
 #: Raise when a formula changes: together with the two data files it identifies every price.
-_REVISION = 3
+_REVISION = 4
+#: Fewest different kernels that say something of the error of a group (see `autostream.cost.heldout.covering`).
+_FEWEST = 4
 
 
 class RooflineModel:
@@ -24,6 +27,8 @@ class RooflineModel:
     def __init__(self, chip: Chip, factors: Factors | None = None) -> None:
         self._chip = chip
         self._factors = factors or load_factors()
+        #: Prices that were asked for, by `_alike`: the layers of a deep model are alike.
+        self._known: dict[Hashable, Cost] = {}
 
     @functools.cached_property
     def machine(self) -> Machine:
@@ -38,7 +43,11 @@ class RooflineModel:
         """Return the cost of one operator; an unknown one holds the whole chip and gets the tier UNKNOWN."""
         if op.unit is Unit.FREE:
             return FREE
-        return self.price(op, self._group(op)) if op.known else self._unknown(op)
+        key = _alike(op)
+        cost = self._known.get(key)
+        if cost is None:
+            cost = self._known[key] = self.price(op, self._group(op)) if op.known else self._unknown(op)
+        return cost
 
     def price(self, op: Op, group: Group) -> Cost:
         """Return the cost of a known operator with the factors of a group."""
@@ -84,7 +93,7 @@ class RooflineModel:
             comm=math.ceil(comm_term(op, group, chip.comm, group.comm)) if group.comm else 0,
         )
         held = self._held(unit, cube.cores, 0 if cube.cores else vector.cores, group.comm)
-        return self._cost(parts, held, group.band, memory=whole)
+        return self._cost(parts, held, stated_class(group, parts), memory=whole)
 
     def _held(self, unit: Unit, aic: int, aiv: int, comm: CommKind | None) -> Resources:
         """Return the cores of a kernel. A mixed one takes cube cores together with the vector cores that belong to them."""
@@ -100,13 +109,16 @@ class RooflineModel:
         hbm = (op.bytes_read + op.bytes_written) / (chip.hbm.spec_gb_per_s.value * chip.hbm.aiv_efficiency.value)
         parts = Breakdown(hbm=math.ceil(hbm), comm=math.ceil(comm_term(op, group, chip.comm, kind)))
         gang = min(gang_cores(chip.comm, kind), chip.aiv_cores.value)
-        return self._cost(parts, Resources(aiv=gang, comm=1), group.band)
+        # No public figure is of a collective between servers.
+        inside = (op.group_size or chip.comm.default_ranks.value) <= chip.comm.node.devices.value
+        return self._cost(parts, Resources(aiv=gang, comm=1), group.band if inside else "unknown")
 
     def _copy(self, op: Op, group: Group) -> Cost:
         """What the copy engine does: it holds no core, but its share of the device memory."""
         hbm = max(op.bytes_read, op.bytes_written) / (self._chip.hbm.spec_gb_per_s.value * self._chip.hbm.aiv_efficiency.value)
         launch = round(self._chip.launch.aiv.base_us.value * 1000)
-        return self._cost(Breakdown(launch=launch, hbm=math.ceil(hbm)), Resources(), group.band)
+        parts = Breakdown(launch=launch, hbm=math.ceil(hbm))
+        return self._cost(parts, Resources(), stated_class(group, parts))
 
     def _host(self) -> Cost:
         launch = round(self._chip.launch.host_us.value * 1000)
@@ -139,6 +151,24 @@ class RooflineModel:
             error=error.value,
             spread=error.p90.value if error.p90 else error.value,
         )
+
+
+def stated_class(group: Group, parts: Breakdown) -> Band:
+    """Return the class whose error band holds for a kernel with these terms.
+
+    That of its group where enough kernels of it were measured, some of them bound by the same term. How far the price of others
+    is off was never seen: they get the band of groups that the model was not fitted to.
+    """
+    if group.kernels < _FEWEST:
+        return "unknown"
+    longest = max(parts.launch, parts.cube, parts.vector, parts.hbm, parts.l2, parts.comm)
+    return group.band if any(getattr(parts, term) == longest for term in group.bound) else "unknown"
+
+
+def _alike(op: Op) -> Hashable:
+    """Return all of an operator that a price can depend on; the rest is its name and its place in a graph."""
+    work = (op.inputs, op.outputs, op.flops, op.bytes_read, op.bytes_written)
+    return op.target, op.unit, op.known, op.group, op.group_size, op.in_kernel, op.into_input, *work
 
 
 def _multiplies(op: Op, group: Group, unit: Unit) -> bool:

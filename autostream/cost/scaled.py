@@ -19,7 +19,7 @@ _FLOOR_OTHERS = 0.17
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyFactor:
-    """Measured over predicted time of a family of operators, and the relative half-width of its scatter around that."""
+    """Measured over predicted time of a family of operators, and the half-width of its scatter around that, a factor less one."""
 
     factor: float
     error: float

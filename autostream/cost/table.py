@@ -13,7 +13,7 @@ from autostream.errors import InputError
 from autostream.graph.model import Op, Unit
 
 #: As wide as the `unknown` class of the shipped chip files.
-_UNKNOWN_ERROR = 0.8
+_UNKNOWN_ERROR = 1.47
 
 
 class TableModel:

@@ -126,6 +126,6 @@ def _slack(document: Document, row: OpRow) -> list[tuple[str, str]]:
 def _cost(row: OpRow) -> str:
     terms = ", ".join(f"{causes.TERMS[term]} {duration(ns)}" for term, ns in asdict(row.breakdown).items() if ns)
     held = ", ".join(f"{amount} {name}" for name, amount in asdict(row.resources).items() if amount)
-    tier = f"{row.tier.value}, error {row.error:.0%}" if row.tier else "not priced"
+    tier = f"{row.tier.value}, within a factor of {1 + row.error:.2f}" if row.tier else "not priced"
     parts = [f"{duration(row.duration_ns)} alone on the chip ({tier})", terms, f"holds {held}" if held else ""]
     return "; ".join(part for part in parts if part)

@@ -38,7 +38,7 @@ class MeasuredRow(Part):
     #: Measured over predicted.
     ratio: float
     kernels: int
-    #: Relative half-width of the predicted band, and whether the measured time lies in it.
+    #: Half-width of the predicted band (a factor less one), and whether the measured time lies in it.
     error: float
     within: bool
     tier: str
@@ -195,7 +195,7 @@ def _rows(tasks: Sequence[OpRow], found: Matching) -> Iterator[MeasuredRow]:
             ratio=round(measured / row.duration_ns, 6),
             kernels=len(one.kernels),
             error=row.error,
-            within=abs(measured - row.duration_ns) <= row.error * row.duration_ns,
+            within=row.duration_ns <= measured * (1 + row.error) and measured <= row.duration_ns * (1 + row.error),
             tier=row.tier.value if row.tier else "",
             by=one.by,
         )

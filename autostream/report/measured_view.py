@@ -52,7 +52,7 @@ def _class_cells(comparison: Comparison) -> Iterable[Sequence[str]]:
 def _row_cells(comparison: Comparison) -> Iterable[Sequence[str]]:
     for row in comparison.rows[:ROWS]:
         times = duration(row.predicted_ns), duration(row.measured_ns)
-        band = f"{percent(row.error)}{'' if row.within else ', outside'}"
+        band = f"x {1 + row.error:.2f}{'' if row.within else ', outside'}"
         yield row.name, row.tier, *times, f"{row.ratio:.2f}", band
 
 

@@ -5,7 +5,8 @@
 Columns of the file: see `tests/cost/rows.py`. Without an option the shipped numbers predict every row; most were fitted on the
 default file, so its errors then say little. With --leave-one-chip-out every number of the fit (`autostream.cost.knobs`) is fitted
 anew, by the code behind the shipped ones, without the chip that is predicted. The rates of the L2, the bytes of a vector block
-and the HF32 rate were read off all rows by hand and stay, as does the form of the model.
+and the HF32 rate were read off all rows by hand and stay, as does the form of the model. The bands of the chip files are made by
+`bands.py`, from more kernels.
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ def test_one_shape_leaves_nothing_to_keep_aside() -> None:
 def test_half_of_the_rows_predict_the_other_half(name: str, shared: Path) -> None:
     outcome = predict_other_half(shared / "data" / "profiles" / name, PROFILES[name])
     units = outcome["units"]
-    # All rows but collectives, random masks, clearing of memory and the backward kernels without an operator are in.
-    assert outcome["rows_without_operator"] == {"gpt_training_910b1": 110, "megatron_pp2dp2_910b4": 127}[name]
+    # All rows but collectives, random masks, clearing of memory, casts on the AI CPU and backward kernels without an operator.
+    assert outcome["rows_without_operator"] == {"gpt_training_910b1": 117, "megatron_pp2dp2_910b4": 127}[name]
     assert units["cube"]["chain_median"] <= 0.07
     assert units["vector"]["chain_median"] <= 0.15
     assert units["vector"]["chain_median"] < 0.6 * units["vector"]["analytic_median"]

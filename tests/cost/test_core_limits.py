@@ -93,7 +93,7 @@ def test_what_would_not_keep_a_limit_answers_with_the_whole_chip(op: Op) -> None
 
 def test_limits_are_kept_only_where_the_kernels_are_known() -> None:
     kept = {name for name, group in load_factors().file.groups.items() if group.limits == "kept"}
-    assert kept == {"matmul", "matmul_with_bias", "fused_products", "attention", "moe_gating", "moe_routing"}
+    assert kept == {"matmul", "grouped_matmul", "matmul_with_bias", "fused_products", "attention", "moe_gating", "moe_routing"}
 
 
 def test_the_protocol_tells_who_knows_limits() -> None:

@@ -96,7 +96,14 @@ def test_sizes_that_share_no_factor_get_none_but_an_honest_error() -> None:
 
 
 @pytest.mark.parametrize(
-    ("durations", "error"), [([2000], 0.17), ([1990, 2000, 2010], 0.17), ([1000, 2000, 3000], 0.5), ([100, 2000, 90_000], 1.0)]
+    ("durations", "error"),
+    [
+        ([2000], 0.17),
+        ([1990, 2000, 2010], 0.17),
+        ([1500, 2000, 3000], 0.5),
+        ([1500, 2000, 2100], 1 / 3),
+        ([100, 2000, 90_000], 1.0),
+    ],
 )
 def test_errors_are_the_scatter_and_never_below_what_repeats(durations: list[int], error: float) -> None:
     model = MeasuredModel(Flat(), profile(*(add(8, 32, duration) for duration in durations)))

@@ -5,7 +5,7 @@
   const $ = (id) => document.getElementById(id);
   const UNITS = data.units;
   const TERMS = ["launch", "cube", "vector", "hbm", "l2", "comm"];
-  const us = (ns) => (ns == null ? "" : ns >= 1e7 ? (ns / 1e6).toFixed(2) + " ms" : (ns / 1e3).toFixed(1) + " us");
+  const us = (ns) => (ns == null ? "" : ns >= 1e10 ? (ns / 1e9).toFixed(2) + " s" : ns >= 1e7 ? (ns / 1e6).toFixed(2) + " ms" : (ns / 1e3).toFixed(1) + " us");
   const escape = (text) => String(text).replace(/[&<>"]/g, (c) => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 
@@ -32,7 +32,7 @@
   function describe(op, panel) {
     const span = panel === "before" ? op.before : op.after;
     const rows = [["unit", op.unit], ["stream", span && span[0]], ["from", span && us(span[1])], ["to", span && us(span[2])],
-      ["alone on the chip", us(op.duration)], ["slack", panel === data.explained && us(op.slack)], ["cost from", op.tier && op.tier + ", error " + Math.round(op.error * 100) + " %"],
+      ["alone on the chip", us(op.duration)], ["slack", panel === data.explained && us(op.slack)], ["cost from", op.tier && op.tier + ", within a factor of " + (1 + op.error).toFixed(2)],
       ["holds", op.held.map((n, i) => n && n + " " + ["AIC", "AIV", "‰ HBM", "comm engine"][i]).filter(Boolean).join(", ")],
       ["terms", TERMS.map((t, i) => op.terms[i] && t + " " + us(op.terms[i])).filter(Boolean).join(", ")],
       ["on the critical path after", panel === data.explained && op.blame], ["module", op.module], ["source", op.source]];
