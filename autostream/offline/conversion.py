@@ -58,6 +58,9 @@ def convert(
 ) -> Converted:
     """Convert an ATen graph to Ascend IR with TorchAir in mode max-autotune. Nothing is compiled or run.
 
+    Without passes and without `configure` TorchAir is spared what it would make for others to look at; see
+    `autostream.offline.bare`. The Ascend IR is the same.
+
     Args:
         graph_module: an ATen graph; it is left as it is.
         example_inputs: one per placeholder: fake, meta or real tensors (only shape, dtype and device count), or Python
@@ -82,15 +85,16 @@ def convert(
         config = compiler_config(_noting_failures(pre_pass, failures), _noting_failures(post_pass, failures))
         if configure is not None:
             configure(config)
+        bare = pre_pass is None and post_pass is None and configure is None
         compiler = torchair.get_compiler(config)
         try:
-            with _tracing(fake_mode), _torchair_state_kept():
-                compiled = compiler(_copy(graph_module), inputs)
+            with _tracing(fake_mode), _torchair_state_kept(bare=bare):
+                compiled = compiler(_copy(graph_module, bare=bare), inputs)
         except Exception as error:
             if failures:
                 raise failures[0] from None
             # TorchAir raises a copy whose message is a traceback; the exception that it stands for says more in less.
-            raise _explained(error) from error.__context__ or error
+            raise _explained(error, graph_module) from error.__context__ or error
         return _read(compiled, config)
 
 
@@ -142,11 +146,13 @@ def _fake_inputs(inputs: list[Any]) -> tuple[list[Any], Any]:
     return [fake(value) for value in inputs], fake_mode
 
 
-def _copy(graph_module: torch.fx.GraphModule) -> torch.fx.GraphModule:
+def _copy(graph_module: torch.fx.GraphModule, *, bare: bool) -> torch.fx.GraphModule:
     """Copy the graph, share the tensors, and give it the tuple of outputs that AOTAutograd's graphs have."""
     import torch
 
-    copied = torch.fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+    from autostream.offline.bare import bare_copy
+
+    copied = bare_copy(graph_module) if bare else torch.fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
     copied.meta = dict(graph_module.meta)
     output = copied.graph.output_node()
     if not isinstance(output.args[0], (tuple, list)):
@@ -170,27 +176,34 @@ def _tracing(fake_mode: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _torchair_state_kept() -> Iterator[None]:
+def _torchair_state_kept(*, bare: bool) -> Iterator[None]:
     """Keep TorchAir's process-wide state: a conversion may run inside another one, or before the user's own.
 
     Kept are the counter that names graphs, the stack of open scopes (left open by a conversion that fails inside one), and
-    the graph engine: it takes its global options from the first graph of the process and refuses others later.
+    the graph engine: it takes its global options from the first graph of the process and refuses others later. Where `bare`,
+    TorchAir's graphs are `BareGraph` meanwhile.
     """
     from torchair import npu_fx_compiler as compiler
     from torchair._ge_concrete_graph import fx2ge_converter as converter
     from torchair.scope import _scope_attr
 
+    from autostream.offline.bare import BareGraph
+
     scopes = vars(_scope_attr.local)
-    graph_count, initialize, open_scopes = (
+    graph_count, initialize, graph_class, open_scopes = (
         compiler._GLOBAL_GRAPH_ID,
         converter.initialize_graph_engine,
+        converter.GeGraph,
         scopes.pop("scope_attr", None),
     )
     converter.initialize_graph_engine = lambda *_: None
+    if bare:
+        converter.GeGraph = BareGraph
     try:
         yield
     finally:
         compiler._GLOBAL_GRAPH_ID, converter.initialize_graph_engine = graph_count, initialize
+        converter.GeGraph = graph_class
         scopes.pop("scope_attr", None)
         if open_scopes is not None:
             scopes["scope_attr"] = open_scopes
@@ -210,8 +223,11 @@ def _read(compiled: Any, config: Any) -> Converted:
     )
 
 
-def _explained(error: Exception) -> OfflineError:
-    """Say what failed at which node, out of a message that holds nested tracebacks, and whether it could only fail here."""
+def _explained(error: Exception, graph_module: torch.fx.GraphModule) -> OfflineError:
+    """Say what failed at which node, out of a message that holds nested tracebacks, and whether it could only fail here.
+
+    Where in the model the node comes from is noted on the error: a traceback shows it.
+    """
     text = str(error)
     reason = re.split(r"\n\s*(?:While executing |Traceback )", text, maxsplit=1)[0].strip() or type(error).__name__
     node = re.search(r"While executing (?:%(\w+) : .*?target=([^\]]+)\]|(.+))", text)
@@ -226,7 +242,11 @@ def _explained(error: Exception) -> OfflineError:
             reason += " and asks GE's operator registry, which only CANN has"
     elif "Could not resolve the process group" in reason and not detect.has_cann():
         kind = OfflineError
-    return kind(f"TorchAir could not convert {where}: {reason}")
+    explained = kind(f"TorchAir could not convert {where}: {reason}")
+    origin = node and next((found.stack_trace for found in graph_module.graph.nodes if found.name == node[1]), None)
+    if origin:
+        explained.add_note(f"Original traceback:\n{origin}")
+    return explained
 
 
 def _of_torch(target: str | None) -> bool:

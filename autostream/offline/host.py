@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import importlib
 import io
 import logging
 import os
@@ -12,6 +13,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Iterator
+from typing import Any
 
 from autostream.errors import OfflineError
 from autostream.offline import detect, ge_core, standins
@@ -73,7 +75,7 @@ def _import_on_standins() -> None:
     import torch  # noqa: F401 (what torch provides is not stood in for)
 
     package = detect.package_folder()
-    with _process_hooks_kept():
+    with _process_hooks_kept(), _torch_kept():
         if package is not None and "torch_npu" not in sys.modules:
             standins.preload(standins.build(package))
             with _quiet_import():
@@ -96,6 +98,29 @@ def _tell_soc_version() -> None:
     for name, module in list(sys.modules.items()):
         if name.partition(".")[0] == "torch_npu" and getattr(module, "get_soc_version", None) is asking:
             vars(module)["get_soc_version"] = lambda: _SOC_VERSION
+
+
+@contextlib.contextmanager
+def _torch_kept() -> Iterator[None]:
+    """Put back what torch_npu replaces in torch by what asks the device or starts it, whatever device a model is on.
+
+    Without an NPU the optimisers, data loaders with workers and checkpoints of models on the CPU would fail from here on, and
+    torch's profiler where it is not told what to record.
+    """
+    autograd: Any = importlib.import_module("torch.autograd")
+    replaced: tuple[tuple[Any, str], ...] = (
+        (importlib.import_module("torch.optim.optimizer"), "_get_foreach_kernels_supported_devices"),
+        (importlib.import_module("torch.utils.data.dataloader")._MultiProcessingDataLoaderIter, "__init__"),
+        (importlib.import_module("torch.utils.checkpoint").DefaultDeviceType, "_default_device_type"),
+    )
+    found = [(owner, name, vars(owner)[name]) for owner, name in replaced if name in vars(owner)]
+    recorded = autograd._supported_activities()
+    try:
+        yield
+    finally:
+        autograd._supported_activities = lambda: set(recorded)
+        for owner, name, value in found:
+            setattr(owner, name, value)
 
 
 @contextlib.contextmanager

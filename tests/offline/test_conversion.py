@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import importlib
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -124,6 +126,37 @@ def test_both_passes_run_in_their_slots_with_the_config() -> None:
     assert list(converted.options) == sorted(converted.options)
 
 
+def test_what_nobody_looks_at_is_left_out_and_the_ascend_ir_is_the_same() -> None:
+    constant = torch.ones(8, 8)
+
+    def repeated(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first, second = two_streams(a, b)
+        return torch.mm(first, constant).view(-1), *torch.split(second.t(), 4), a.copy_(second)
+
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        graph_module = make_fx(repeated)(torch.empty(8, 8), torch.empty(8, 8))
+    compiler = importlib.import_module("torchair.npu_fx_compiler")
+    with mock.patch.object(compiler, "_optimize_fx", side_effect=compiler._optimize_fx) as passes:
+        bare = offline.convert(graph_module)
+        complete = offline.convert(graph_module, configure=lambda _config: None)
+    assert bare == complete
+    assert len({op.name for op in graph_def(bare).op}) > 10
+    spared, made = (call.args[0] for call in passes.call_args_list)
+    assert "_code" not in vars(spared)
+    assert "_code" in vars(made)
+    assert "aten.reshape" in spared.code  # made when it is read, of the graph as it is now
+
+
+def test_a_program_that_is_asked_for_is_written(tmp_path: Path) -> None:
+    def dump_python(config: Any) -> None:
+        config.debug.graph_dump.type = "py"
+        config.debug.graph_dump.path = str(tmp_path)
+
+    offline.convert(trace(two_streams, (8, 8), (8, 8)), configure=dump_python)
+    (written,) = tmp_path.glob("*original*.py")
+    assert "MatMul_1_0 = ge.MatMul(" in written.read_text(encoding="utf-8")
+
+
 def test_configure_reaches_the_options() -> None:
     def single_stream(config: Any) -> None:
         config.ge_config.enable_single_stream = True
@@ -194,6 +227,16 @@ def test_missing_converter_is_named_with_its_node() -> None:
         offline.convert(trace(lambda a: (torch.special.bessel_j0(a.abs()),), (4, 4)))
 
 
+def test_the_line_of_the_model_is_noted_on_a_failure() -> None:
+    graph_module = trace(lambda a: (torch.special.bessel_j0(a.abs()),), (4, 4))
+    for node in graph_module.graph.nodes:
+        node.stack_trace = f'  File "model.py", line 7, in forward\n    {node.name}'
+    with pytest.raises(ConversionError) as raised:
+        offline.convert(graph_module)
+    assert raised.value.__notes__ == ['Original traceback:\n  File "model.py", line 7, in forward\n    special_bessel_j0']
+    assert "model.py" not in str(raised.value)
+
+
 def test_custom_operator_without_converter_is_explained() -> None:
     @torch.library.custom_op("autostream_test::opaque", mutates_args=())
     def opaque(x: torch.Tensor) -> torch.Tensor:
@@ -241,7 +284,7 @@ def test_unpaired_scope_is_an_error_in_torchairs_words() -> None:
 def test_a_pass_may_convert_too_and_no_state_is_left() -> None:
     compiler = importlib.import_module("torchair.npu_fx_compiler")
     converter = importlib.import_module("torchair._ge_concrete_graph.fx2ge_converter")
-    before = (compiler._GLOBAL_GRAPH_ID, converter.initialize_graph_engine)
+    before = (compiler._GLOBAL_GRAPH_ID, converter.initialize_graph_engine, converter.GeGraph)
     inner = trace(lambda a: (a.neg(),), (2, 2))
     results: list[list[str]] = []
     graph_module = trace(two_streams, (8, 8), (8, 8))
@@ -249,7 +292,7 @@ def test_a_pass_may_convert_too_and_no_state_is_left() -> None:
     converted = offline.convert(graph_module, pre_pass=lambda *_: results.append(types(offline.convert(inner))))
     assert results == [["Data", "Neg", "NetOutput"]]
     assert converted == plain
-    assert (compiler._GLOBAL_GRAPH_ID, converter.initialize_graph_engine) == before
+    assert (compiler._GLOBAL_GRAPH_ID, converter.initialize_graph_engine, converter.GeGraph) == before
     assert TracingContext.try_get() is None
 
 

@@ -60,6 +60,16 @@ def test_process_stays_usable() -> None:
         model, x = torch.nn.Linear(4, 4), torch.randn(2, 4)
         assert torch.equal(torch.compile(model, backend="aot_eager")(x), model(x))
         assert not torch.npu.is_available()
+
+        # What models on the CPU need beside: torch_npu replaces these by what starts a device.
+        optimiser = torch.optim.Adam(model.parameters())
+        torch.utils.checkpoint.checkpoint(model, x.requires_grad_(), use_reentrant=True).sum().backward()
+        optimiser.step()
+        with torch.profiler.profile() as profile:
+            model(x)
+        assert any(event.key == "aten::addmm" for event in profile.key_averages())
+        rows = torch.utils.data.TensorDataset(torch.arange(4))
+        assert sum(int(batch.sum()) for (batch,) in torch.utils.data.DataLoader(rows, num_workers=1)) == 6
         print(callable(torch.ops.air.wait_tensor))
         """
     )
