@@ -167,7 +167,7 @@ def inspect_graph(
     costs = {op.name: model.estimate(op) for op in graph}
     places = {node.name: _place(node) for node in module.graph.nodes}
     groups = {op.name: op.group for op in graph}
-    program = read_fx(module, semantics=chosen)
+    program = read_fx(module, semantics=chosen, graph=graph)
     programs = {"fx": program}
     found = _Found()
     notes = list(captured.notes)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import fx
 
 from autostream.cost.model import Cost, Machine
-from autostream.errors import ConversionError, OfflineError, VerificationError
+from autostream.errors import ConversionError, OfflineError, VerificationError, plural
 from autostream.graph import OpGraph, Unit
 from autostream.offline import Converted
 from autostream.program import EdgeKind, Finding, Intended, Severity, StreamProgram, read_ascend_ir, verify
@@ -205,5 +205,5 @@ def _renamed(orders: Iterable[tuple[str, str, str]], graph: OpGraph, program: St
 def _without_errors(findings: tuple[Finding, ...], what: str) -> tuple[Finding, ...]:
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
-        raise VerificationError(f"the {what} failed {len(errors)} proof(s), the first: {errors[0].explanation}")
+        raise VerificationError(f"the {what} failed {plural(len(errors), 'proof')}, the first: {errors[0].explanation}")
     return findings

@@ -22,7 +22,7 @@ from autostream.decisions import (
 )
 from autostream.errors import ConversionError, OfflineError, RewriteError
 from autostream.graph import OpGraph
-from autostream.graph.capture import capture
+from autostream.graph.capture import Captured
 from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.pricing import price_added, unmeasured
@@ -33,7 +33,6 @@ from autostream.program import (
     growth_findings,
     peak_memory,
     prefetch_findings,
-    returned_storages,
     simulate,
 )
 from autostream.program.fx import read_fx
@@ -49,7 +48,7 @@ class Trial:
     """One graph with its prices and its problem: what every schedule of it is tried on. Nothing here is ever changed."""
 
     graph_module: fx.GraphModule
-    graph: OpGraph
+    captured: Captured
     model: CostModel
     options: Options
     dialect: Dialect
@@ -60,6 +59,11 @@ class Trial:
     costs: Mapping[str, Cost]
     problem: Problem
     notes: tuple[str, ...]
+
+    @property
+    def graph(self) -> OpGraph:
+        """The operators of the graph as it was given, and what orders them."""
+        return self.captured.graph
 
     @property
     def machine(self) -> Machine:
@@ -91,13 +95,13 @@ class Trial:
     def judge(self, schedule: Schedule, limits: Mapping[str, tuple[int, int]], limited: Mapping[str, Cost]) -> tuple[bool, float]:
         """Return whether a schedule with these core limits is accepted, and what it gains in nine of ten draws."""
         written = emit(self.graph_module, self.graph, schedule, self.dialect, limits).graph_module
-        program = read_fx(written, semantics=self.dialect.semantics)
+        program = read_fx(written, semantics=self.dialect.semantics, graph=self.captured.rewritten(written))
         gain = acceptance.gain(self.serial, program, self.graph, self.costs, self.machine, limited)
         return acceptance.refusal(gain, self.options.min_gain) is None, gain.p10
 
     def _judged(self, emitted: Emitted, split: Split | None, numbers: dict[str, Any], known: dict[str, Any]) -> Outcome:
         limited = {} if split is None else split.costs
-        rewritten = capture(emitted.graph_module, like=self.graph)
+        rewritten = self.captured.rewritten(emitted.graph_module)
         program = read_fx(emitted.graph_module, semantics=self.dialect.semantics, graph=rewritten)
         priced = {**self.costs, **price_added(program, rewritten, self.graph, self.model, self.options)}
         ran = {**priced, **limited}
@@ -106,7 +110,7 @@ class Trial:
         orders = orders_of(program, self.graph)
         findings = prove(program, self.graph, prices, orders=orders)
         # The rewritten graph may hold buffers that the given one lacks.
-        memory = peak_memory(program, rewritten.storages, returned=returned_storages(rewritten))
+        memory = peak_memory(program, rewritten.storages, returned=rewritten.returned)
         after = simulate(program, ran, self.machine)
         gain = acceptance.gain(self.serial, program, self.graph, priced, self.machine, limited)
         numbers |= {

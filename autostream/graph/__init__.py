@@ -5,6 +5,6 @@ Here are the data types alone; `capture`, `programs` and `routing` need torch an
 
 from __future__ import annotations
 
-from autostream.graph.model import Op, OpGraph, Storage, TensorSpec, Unit, Why
+from autostream.graph.model import Op, Operators, OpGraph, Storage, TensorSpec, Unit, Why
 
-__all__ = ["Op", "OpGraph", "Storage", "TensorSpec", "Unit", "Why"]
+__all__ = ["Op", "OpGraph", "Operators", "Storage", "TensorSpec", "Unit", "Why"]

@@ -82,8 +82,8 @@ class Form:
     __slots__ = ("known",)
 
     def __init__(self) -> None:
-        #: What `per_form` found out, by function and its other arguments.
-        self.known: dict[tuple[Any, ...], Any] = {}
+        #: What `per_form` found out, by function, or by function and its other arguments.
+        self.known: dict[Any, Any] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,14 +95,21 @@ class Facts:
     target: str
     kind: Kind
     info: OpInfo | None
-    #: Arguments by schema name (empty where there is no schema).
-    arguments: Mapping[str, Any]
     overload: OpOverload | None
     #: The nodes it is given, each once, in the order of its arguments.
     inputs: tuple[fx.Node, ...]
     #: True if its value is known to consist of tensors of static shape (or of nothing).
     static: bool = False
     form: Form = field(default_factory=Form)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Arguments by schema name (empty where there is no schema): those of the wrapped operator for FUNCTIONALIZED."""
+        if self.kind is Kind.FUNCTIONALIZED:
+            return dict(self.node.kwargs)
+        if self.overload is None:
+            return {}
+        return dict(zip(defaults_of(self.overload), self.node.args, strict=False)) | dict(self.node.kwargs)
 
     @property
     def custom(self) -> bool:
@@ -121,8 +128,9 @@ class Facts:
 
     def argument(self, name: str) -> Any:
         """Return an argument, or the schema's default for it (None if there is no such argument)."""
-        if name in self.arguments or self.overload is None:
-            return self.arguments.get(name)
+        given = self.arguments
+        if name in given or self.overload is None:
+            return given.get(name)
         return defaults_of(self.overload).get(name)
 
     @property
@@ -142,7 +150,6 @@ def look(node: fx.Node, *, static: bool = False) -> Facts:
         target=target,
         kind=kind,
         info=info,
-        arguments=bind(node, kind, overload),
         overload=overload,
         inputs=tuple(node.all_input_nodes),
         static=static,
@@ -157,8 +164,8 @@ def per_form(function: Callable[[Facts, *_Rest], _Found]) -> Callable[[Facts, *_
 
     @functools.wraps(function)
     def found(item: Facts, *rest: *_Rest) -> _Found:
-        key = (function, *rest)
         known = item.form.known
+        key = (function, *rest) if rest else function
         if key not in known:
             known[key] = function(item, *rest)
         result: _Found = known[key]
@@ -215,15 +222,6 @@ def _name(node: fx.Node) -> str:
         return str(node.target)
     module, name = getattr(node.target, "__module__", None), getattr(node.target, "__name__", str(node.target))
     return f"{module}.{name}" if module else name
-
-
-def bind(node: fx.Node, kind: Kind, overload: OpOverload | None) -> dict[str, Any]:
-    """Return the arguments of a node by the names of the schema; those of the wrapped operator for FUNCTIONALIZED."""
-    if kind is Kind.FUNCTIONALIZED:
-        return dict(node.kwargs)
-    if overload is None:
-        return {}
-    return dict(zip(defaults_of(overload), node.args, strict=False)) | dict(node.kwargs)
 
 
 @functools.cache

@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import networkx as nx
 import torch
 from torch import fx
 
-from autostream.graph.aliases import Access, Aliasing, analyse
+from autostream.graph.aliases import Access, Aliasing, Step, analyse
 from autostream.graph.calls import Facts, Kind, is_seeded, nodes_in, per_form
+from autostream.graph.edges import edges_of
 from autostream.graph.flops import flops_of
-from autostream.graph.groups import group_size, share_sizes
-from autostream.graph.hazards import Edges, add_barriers, add_block, add_chain, add_prefetches, add_storage_hazards
-from autostream.graph.model import Op, OpGraph, Storage, Unit, Why
+from autostream.graph.groups import group_name, group_size, share_sizes
+from autostream.graph.model import Op, Operators, OpGraph, Storage, Unit, storages_behind
 from autostream.graph.origin import module_path, source_line
 from autostream.graph.refusals import memory_refusals, operator_notes, shape_refusals, sync_refusals
 from autostream.graph.scopes import Scopes, read_scopes
-from autostream.graph.survey import survey
+from autostream.graph.survey import Survey
 from autostream.graph.traffic import bytes_of, call_of
 from autostream.graph.values import is_symbolic, specs_of, tensors_in, value_of
 
 #: The state of the random generator, read and advanced by every operator that draws numbers; no node can have this name.
 RNG = "<rng>"
-_GROUP_ARGUMENTS = ("group_name", "group_ep", "hcom", "group", "tag")
 #: Reshapes that must move data when the strides do not allow a view.
 _RESHAPES = ("aten.reshape.default", "aten._unsafe_view.default", "aten.flatten.using_ints")
 #: Copies that TorchAir drops where they keep the shape.
@@ -35,44 +33,102 @@ _KEEPS_SHAPE = ("aten.expand.default", "aten.slice.Tensor")
 _NOT_RANDOM: Mapping[str, Any] = {"dropout_p": 0.0, "dropout_prob": 0.0, "keep_prob": 1.0, "train": False}
 
 
-def capture(graph_module: fx.GraphModule, *, like: OpGraph | None = None) -> OpGraph:
+def capture(graph_module: fx.GraphModule) -> OpGraph:
     """Return the operators of a graph and everything that orders them. The graph is not changed.
-
-    `like` is of a graph that this one was rewritten from: how much an operator that has kept its name and target computes and
-    moves, and where it comes from, is taken over from there. What it accesses is always found out anew.
 
     A graph that must not be scheduled is captured as far as possible and says why in `refusals`, each ``"code: sentence"`` with
     the code dynamic-shape, hand-written-sync, unsupported or no-shapes.
     """
-    facts = survey(graph_module.graph)
+    return Captured(graph_module).graph
+
+
+class Captured:
+    """A captured graph, with what helps to look at graphs that were rewritten from it. All it is made from is kept alive."""
+
+    def __init__(self, graph_module: fx.GraphModule) -> None:
+        """Capture a graph as `capture` does."""
+        self._survey = Survey()
+        self._found = found = _look(graph_module, self._survey)
+        #: What `capture` returns.
+        self.graph = OpGraph(
+            dag=_dag(found),
+            ops=share_sizes({node.name: _op(item, index, found) for index, (node, item) in enumerate(found.operators.items())}),
+            storages=found.storages,
+            outputs=_outputs(found),
+            refusals=(
+                *shape_refusals(found.facts),
+                *sync_refusals(found.operators),
+                *memory_refusals(found.operators),
+                *found.scopes.refusals,
+            ),
+            notes=(*operator_notes(found.operators), *found.scopes.notes),
+        )
+
+    def rewritten(self, graph_module: fx.GraphModule) -> Operators:
+        """Return the operators of a graph that was rewritten from this one, mostly known ones.
+
+        An operator is taken over where its name, its scopes, what it is and all places of what it is given are the same. What
+        does not follow from these (its position, the bytes it moves, `into_input`) is then as in the given graph.
+        """
+        found, known = _look(graph_module, self._survey, self._found), self._found.steps
+        ops = {}
+        for index, (node, item) in enumerate(found.operators.items()):
+            name = node.name
+            same = self.graph.ops[name] if found.steps[name] is known.get(name) else None
+            ops[name] = same if same and same.scope == found.scopes.attributes[name] else _op(item, index, found)
+        outputs = _outputs(found)
+        sources = {node.name: item.inputs for node, item in found.operators.items() if found.units[node] is Unit.FREE}
+        return Operators(
+            ops=share_sizes(ops),
+            storages=found.storages,
+            returned=storages_behind(outputs, ops, lambda name: [node.name for node in sources[name] if node.name in ops]),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What is known of a graph before anything is ordered; operators in graph order, accesses and steps by name."""
+
+    facts: Mapping[fx.Node, Facts]
+    operators: Mapping[fx.Node, Facts]
+    units: Mapping[fx.Node, Unit]
+    steps: Mapping[str, Step]
+    accesses: Mapping[str, Access]
+    scopes: Scopes
+    storages: Mapping[str, Storage]
+
+
+def _look(graph_module: fx.GraphModule, survey: Survey, known: _Found | None = None) -> _Found:
+    """Find out about a graph; `known` is of another one of the same survey."""
+    facts = survey.of(graph_module.graph)
     operators = {node: item for node, item in facts.items() if item.kind not in (Kind.STORAGE, Kind.MARK, Kind.OUTPUT)}
     units = {node: _unit(item) for node, item in operators.items()}
-    aliasing = analyse(facts, units)
+    aliasing = analyse(facts, units, known.steps if known is not None else {})
     accesses = _with_hidden_state(operators, aliasing)
-    scopes = read_scopes(facts)
-    storages = dict(aliasing.storages)
-    hidden = {name: None for access in accesses.values() for name in access.mutates if name not in storages}
-    storages |= {name: Storage(name=name, nbytes=0, kind="state") for name in hidden}
-    ops = {}
-    for index, (node, item) in enumerate(operators.items()):
-        same = like.ops.get(node.name) if like is not None else None
-        if same is not None and (same.target != item.target or same.unit is not units[node]):
-            same = None
-        ops[node.name] = _op(item, index, accesses[node.name], scopes, storages, same)
-    ops = share_sizes(ops)
-    edges = _edges(operators, units, accesses, scopes)
-    dag: nx.DiGraph = nx.DiGraph()
-    dag.add_nodes_from(ops)
-    dag.add_edges_from((before, after, {"why": why}) for before, after, why in edges.named())
-    results = [node for item in facts.values() if item.kind is Kind.OUTPUT for node in item.node.all_input_nodes]
-    return OpGraph(
-        dag=dag,
-        ops=ops,
-        storages=storages,
-        outputs=tuple(node.name for node in results if node in operators),
-        refusals=(*shape_refusals(facts), *sync_refusals(operators), *memory_refusals(operators), *scopes.refusals),
-        notes=(*operator_notes(operators), *scopes.notes),
+    hidden = {name: None for access in accesses.values() for name in access.mutates if name not in aliasing.storages}
+    return _Found(
+        facts=facts,
+        operators=operators,
+        units=units,
+        steps=aliasing.steps,
+        accesses=accesses,
+        scopes=read_scopes(facts),
+        storages={**aliasing.storages, **{name: Storage(name=name, nbytes=0, kind="state") for name in hidden}},
     )
+
+
+def _dag(found: _Found) -> nx.DiGraph:
+    edges = edges_of(found.operators, found.units, found.accesses, found.scopes)
+    dag: nx.DiGraph = nx.DiGraph()
+    dag.add_nodes_from(edges.names)
+    dag.add_edges_from((before, after, {"why": why}) for before, after, why in edges.named())
+    return dag
+
+
+def _outputs(found: _Found) -> tuple[str, ...]:
+    """Return the operators whose values the graph returns."""
+    results = [node for item in found.facts.values() if item.kind is Kind.OUTPUT for node in item.inputs]
+    return tuple(node.name for node in results if node in found.operators)
 
 
 @per_form
@@ -108,7 +164,7 @@ def _moves_data(node: fx.Node) -> bool:
         return False
     try:
         source.view(result.shape)
-    except RuntimeError:
+    except (RuntimeError, ValueError):  # a fake tensor raises the latter
         return True
     return False
 
@@ -136,14 +192,11 @@ def _is_random(item: Facts) -> bool:
     return (listed or is_seeded(item.overload)) and not any(item.argument(name) == off for name, off in _NOT_RANDOM.items())
 
 
-def _op(item: Facts, index: int, access: Access, scopes: Scopes, storages: Mapping[str, Storage], same: Op | None) -> Op:
-    """Return an operator at its place, in its scopes and on its storages.
-
-    How much it computes and moves, and where it comes from, is that of `same` if there is one.
-    """
-    known = _alone(item) if same is None else same
-    moved = _bytes(item, access, storages) if same is None else (same.bytes_read, same.bytes_written)
-    node = item.node
+def _op(item: Facts, index: int, found: _Found) -> Op:
+    """Return an operator at its place, in its scopes and on its storages."""
+    node, known = item.node, _alone(item)
+    access = found.accesses[node.name]
+    read, written = _bytes(item, access, found.storages)
     # Spelled out: `replace` takes twice the time, and a deep graph has thousands of operators.
     return Op(
         name=node.name,
@@ -153,19 +206,19 @@ def _op(item: Facts, index: int, access: Access, scopes: Scopes, storages: Mappi
         inputs=known.inputs,
         outputs=known.outputs,
         flops=known.flops,
-        bytes_read=moved[0],
-        bytes_written=moved[1],
+        bytes_read=read,
+        bytes_written=written,
         reads=access.reads,
         writes=(*access.mutates, *access.creates),
         read_regions=access.read_regions,
         write_regions=access.mutated_regions,
-        module_path=module_path(node) if same is None else same.module_path,
-        source_line=source_line(node) if same is None else same.source_line,
-        scope=scopes.attributes[node.name],
+        module_path=module_path(node),
+        source_line=source_line(node),
+        scope=found.scopes.attributes[node.name],
         group=known.group,
         group_size=known.group_size,
         in_kernel=known.in_kernel,
-        into_input=_is_into_input(item) if same is None else same.into_input,
+        into_input=_is_into_input(item),
         known=known.known,
     )
 
@@ -188,7 +241,7 @@ def _alone(item: Facts) -> Op:
         flops=flops_of(item.info, call) if item.info is not None and unit is not Unit.FREE else 0,
         bytes_read=0,
         bytes_written=0,
-        group=_group(item),
+        group=group_name(item),
         group_size=group_size(item),
         in_kernel=item.info is not None and item.info.in_kernel,
         known=item.info is not None or item.kind is Kind.SCALAR,
@@ -200,89 +253,7 @@ def _tensor_arguments(item: Facts) -> list[fx.Node]:
 
 
 def _is_into_input(item: Facts) -> bool:
-    destination = item.arguments.get("self")
-    return item.target == "aten.copy_.default" and isinstance(destination, fx.Node) and destination.op == "placeholder"
-
-
-def _group(item: Facts) -> str | None:
-    if item.info is None or "collective" not in item.info.order:
-        return None
-    name = next((item.argument(argument) for argument in _GROUP_ARGUMENTS if item.argument(argument)), "")
-    ranks = item.arguments.get("ranks") or item.arguments.get("rank_list")
-    return f"{name}{list(ranks)}" if ranks else str(name)
-
-
-def _edges(
-    operators: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit], accesses: Mapping[str, Access], scopes: Scopes
-) -> Edges:
-    edges = Edges([node.name for node in operators])
-    at = {node: position for position, node in enumerate(operators)}
-    for node, item in operators.items():
-        for source in item.inputs:
-            if source in at:
-                edges.add(at[source], at[node], Why.DATA)
-    add_storage_hazards(edges, accesses, _producers(operators, units, at))
-    positions: dict[str, list[int]] = {role: [] for role in _ROLES}
-    for node, item in operators.items():
-        for role in _roles(item):
-            positions[role].append(at[node])
-    add_chain(edges, positions["collective"], Why.COLLECTIVE)
-    add_chain(edges, positions["opaque"], Why.EFFECT)
-    if any(item.custom for item in operators.values()):
-        # A custom operator may communicate inside: beside a collective on another stream, the ranks could wait for each other.
-        add_chain(edges, positions["may communicate"], Why.EFFECT)
-    add_chain(edges, positions["host"], Why.EFFECT)
-    tasks = [at[node] for node in operators if units[node] is not Unit.FREE]
-    add_prefetches(edges, accesses, positions["prefetch"], tasks)
-    for first, last in scopes.blocks:
-        add_block(edges, edges.position[first], edges.position[last])
-    add_barriers(edges, positions["barrier"])
-    return edges
-
-
-def _producers(operators: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit], at: Mapping[fx.Node, int]) -> list[set[int]]:
-    """Return, by operator, the operators with a task whose values it gets, views left out."""
-    found: list[set[int]] = []
-    for item in operators.values():
-        producers: set[int] = set()
-        for source in item.inputs:
-            if source in at:
-                producers |= found[at[source]] if units[source] is Unit.FREE else {at[source]}
-        found.append(producers)
-    return found
-
-
-#: What operators are kept in order for.
-_ROLES = ("collective", "opaque", "may communicate", "host", "prefetch", "barrier")
-
-
-@per_form
-def _roles(item: Facts) -> tuple[str, ...]:
-    communicates = _in_order(item, "collective")
-    holds = (
-        communicates,
-        item.custom or _in_order(item, "opaque"),
-        item.custom or communicates,
-        _is_host(item),
-        _in_order(item, "prefetch"),
-        item.kind is Kind.BARRIER,
-    )
-    return tuple(itertools.compress(_ROLES, holds))
-
-
-def _in_order(item: Facts, order: str) -> bool:
-    return item.info is not None and order in item.info.order
-
-
-def _is_host(item: Facts) -> bool:
-    """Tell whether an operator meets the host: by the table, or because it copies from the device."""
-    if _in_order(item, "host"):
-        return True
-    if item.kind is not Kind.SCHEMA or item.target.rpartition(".")[0] not in ("aten._to_copy", "aten.copy_", "aten.to"):
+    if item.target != "aten.copy_.default":
         return False
-    devices = {device for node in item.inputs for device in _devices(node)}
-    return _devices(item.node) == ["cpu"] and bool(devices - {"cpu", "meta"})
-
-
-def _devices(node: fx.Node) -> list[str]:
-    return [tensor.device.type for tensor in tensors_in(value_of(node)) if isinstance(tensor, torch.Tensor)]
+    destination = item.arguments.get("self")
+    return isinstance(destination, fx.Node) and destination.op == "placeholder"

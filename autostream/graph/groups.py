@@ -1,4 +1,4 @@
-"""How many ranks take part in a collective: from its own arguments, else from another collective of the same group."""
+"""Which ranks take part in a collective, and how many: from its own arguments, else from another one of the same group."""
 
 from __future__ import annotations
 
@@ -8,11 +8,21 @@ from dataclasses import replace
 from autostream.graph.calls import Facts
 from autostream.graph.model import Op
 
+_NAMES = ("group_name", "group_ep", "hcom", "group", "tag")
 #: Arguments that hold the number of ranks. In torch_npu's operators `group_size` is something else (a quantisation group).
 _COUNTS = {"npu": ("ep_world_size", "world_size")}
 _COUNTS_ELSEWHERE = ("group_size",)
 #: Lists with one entry per rank.
 _PER_RANK = ("ranks", "rank_list", "output_split_sizes", "recv_counts")
+
+
+def group_name(item: Facts) -> str | None:
+    """Return what names the process group of a collective, with its ranks where they are listed; None for other operators."""
+    if item.info is None or "collective" not in item.info.order:
+        return None
+    name = next((item.argument(argument) for argument in _NAMES if item.argument(argument)), "")
+    ranks = item.arguments.get("ranks") or item.arguments.get("rank_list")
+    return f"{name}{list(ranks)}" if ranks else str(name)
 
 
 def group_size(item: Facts) -> int | None:

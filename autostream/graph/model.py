@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -119,6 +119,17 @@ class Op:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Operators:
+    """The operators of a graph and the storages they work on, without what orders them."""
+
+    #: Every operator by name, in graph order.
+    ops: Mapping[str, Op]
+    storages: Mapping[str, Storage]
+    #: Storages behind the values that the graph returns: see `storages_behind`.
+    returned: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OpGraph:
     """The dependency DAG. Nodes of `dag` are operator names; every edge has ``why: frozenset[Why]``."""
 
@@ -151,3 +162,28 @@ class OpGraph:
         for before, after, reasons in self.dag.edges(data="why"):
             if Why.DATA not in reasons:
                 yield before, after, reasons
+
+
+def storages_behind(outputs: Iterable[str], ops: Mapping[str, Op], sources: Callable[[str], Iterable[str]]) -> tuple[str, ...]:
+    """Return the storages behind the values of some operators, looking through views and tuple access.
+
+    Of an operator with several results all count, even if only one of them is meant.
+
+    Args:
+        outputs: the operators.
+        ops: every operator by name.
+        sources: by name of one without a task: the operators whose values it gets.
+    """
+    found: dict[str, None] = {}
+    stack = list(reversed(tuple(outputs)))
+    seen = set(stack)
+    while stack:
+        op = ops[stack.pop()]
+        if op.unit is not Unit.FREE:
+            found.update(dict.fromkeys(op.writes))
+            continue
+        for source in sources(op.name):
+            if source not in seen:
+                seen.add(source)
+                stack.append(source)
+    return tuple(found)

@@ -36,6 +36,8 @@ class Place:
     """The part of a storage that a value lies in: `layout` if it is exactly known, else it is somewhere in `region`."""
 
     region: Region
+    #: The blocks of memory that `region` reaches into.
+    blocks: Region
     layout: Layout | None = None
 
 
@@ -71,23 +73,25 @@ def union(groups: Iterable[Places]) -> dict[str, Place | None]:
 
 def somewhere(places: Places) -> dict[str, Place | None]:
     """Return places that keep their bounds and lose their layout."""
-    return {name: place and Place(region=place.region) for name, place in places.items()}
+    return {name: place and _bounds(place) for name, place in places.items()}
+
+
+def _bounds(place: Place) -> Place:
+    return place if place.layout is None else Place(region=place.region, blocks=place.blocks)
 
 
 def regions_in(groups: Iterable[Places]) -> tuple[tuple[str, Region], ...]:
     """Return (storage, region) of every block that the places reach into, without the storages where that is not known."""
-    found: dict[str, dict[Region, None] | None] = {}
+    found: dict[str, list[Region] | None] = {}
     for group in groups:
         for storage, place in group.items():
-            known = found.setdefault(storage, {})
+            blocks = found.setdefault(storage, [])
             if place is None:
                 found[storage] = None
-            elif known is not None:
-                known[_in_blocks(place.region)] = None
-    return tuple((storage, part) for storage, parts in found.items() for part in parts or ())
-
-
-_in_blocks = functools.lru_cache(maxsize=4096)(in_blocks)
+            elif blocks is not None:
+                blocks.append(place.blocks)
+    different = ((storage, blocks if len(blocks) == 1 else dict.fromkeys(blocks)) for storage, blocks in found.items() if blocks)
+    return tuple((storage, part) for storage, parts in different for part in parts)
 
 
 def reaches_anywhere(item: Facts) -> bool:
@@ -109,7 +113,7 @@ def _is_at_start(place: Place) -> bool:
 
 @per_form
 def _view(item: Facts, index: int, place: Place) -> Place | None:
-    unknown = None if reaches_anywhere(item) else Place(region=place.region)
+    unknown = None if reaches_anywhere(item) else _bounds(place)
     if place.layout is None or _packet(item) in _TURNING:
         return unknown
     wanted = next(tensors_in(elements_of(value_of(item.node))[index]), None)
@@ -169,7 +173,7 @@ def _layout(tensor: torch.Tensor) -> Layout:
 
 def _placed(layout: Layout) -> Place | None:
     part = region(offset=layout.offset, sizes=layout.sizes, strides=layout.strides, itemsize=layout.dtype.itemsize)
-    return None if part is None else Place(region=part, layout=layout)
+    return None if part is None else Place(region=part, blocks=in_blocks(part), layout=layout)
 
 
 @per_form

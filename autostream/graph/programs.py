@@ -7,12 +7,14 @@ written back by ``aten.copy_`` in front of `output`, and `output` a flat tuple o
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
+import sys
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import fx, nn
@@ -143,15 +145,31 @@ def _from_exported(exported: ExportedProgram, name: str) -> AtenProgram:
     )
 
 
+class _WithoutGraphs(io.TextIOBase):
+    """Passes on what is written to a stream except the graph as far as it was traced, which torch.export prints."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._dropped = False
+
+    def write(self, text: str) -> int:
+        self._dropped = "def forward(self" in text or (self._dropped and text == "\n")
+        return len(text) if self._dropped else self._stream.write(text)
+
+    def flush(self) -> None:
+        self._stream.flush()
+
+
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep torch from logging what is about to be raised as an error of ours."""
+    """Keep torch from logging and printing what is about to be raised as an error of ours."""
     loggers = [logging.getLogger(name) for name in ("torch._subclasses.fake_tensor", "torch.export", "torch.fx.experimental")]
     levels = [logger.level for logger in loggers]
     try:
         for logger in loggers:
             logger.setLevel(logging.CRITICAL)
-        yield
+        with contextlib.redirect_stderr(_WithoutGraphs(sys.stderr)):
+            yield
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)

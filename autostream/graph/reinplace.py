@@ -54,21 +54,23 @@ def arguments_written(item: Facts) -> list[Any]:
 
 def nodes_written(item: Facts) -> list[fx.Node]:
     """Return the values in the arguments that an operator writes, in order."""
-    return [item.inputs[position] for position in _written(item)]
+    return [item.inputs[position] for position in positions_written(item)]
 
 
 @per_form
-def _written(item: Facts) -> tuple[int, ...]:
+def positions_written(item: Facts) -> tuple[int, ...]:
+    """Return which of its inputs an operator writes, in the order of its arguments."""
     return positions_of(item, (node for value in arguments_written(item) for node in nodes_in(value)))
 
 
 def nodes_overwritten(item: Facts) -> set[fx.Node]:
     """Return the values an operator writes without having read them."""
-    return {item.inputs[position] for position in _overwritten(item)}
+    return {item.inputs[position] for position in positions_overwritten(item)}
 
 
 @per_form
-def _overwritten(item: Facts) -> tuple[int, ...]:
+def positions_overwritten(item: Facts) -> tuple[int, ...]:
+    """Return which of its inputs an operator writes without having read them."""
     name = _OVERWRITTEN.get(item.target.rpartition(".")[0], "out")
     if item.kind is not Kind.SCHEMA or name not in item.arguments:
         return ()

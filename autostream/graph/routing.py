@@ -7,6 +7,7 @@ what is expected, or a decode layer looks many times slower than it is.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -32,20 +33,21 @@ class _Rows:
 
 def expected_load(graph: OpGraph) -> Load:
     """Return every operator of a graph as it can expect to be filled; those not behind a dispatch as they are."""
-    rows: dict[str, _Rows] = {}
+    #: By operator: the rows of what it gets.
+    given: dict[str, _Rows] = {}
     ops: dict[str, Op] = {}
     notes: dict[str, None] = {}
     for op in graph:
-        sources = (before for before in graph.dag.predecessors(op.name) if before in rows) if rows else ()
-        given = (rows[before] for before in sources if Why.DATA in graph.why(before, op.name))
-        found = _dispatched(op) or next(given, None)
+        found = _dispatched(op) or given.get(op.name)
         if found is None or not any(_has(spec, found) for spec in (*op.inputs, *op.outputs)):
             ops[op.name] = op
             continue
         ops[op.name] = _filled(op, found)
         notes[f"rows behind {_DISPATCH}* priced at balanced load: {found.expected} of {found.capacity}"] = None
         if not op.target.startswith(_COMBINE) and any(_has(spec, found) for spec in op.outputs):
-            rows[op.name] = found
+            for after in graph.dag.successors(op.name):
+                if Why.DATA in graph.why(op.name, after):
+                    given.setdefault(after, found)
     return Load(ops=ops, notes=tuple(notes))
 
 
@@ -63,7 +65,7 @@ def _has(spec: TensorSpec, rows: _Rows) -> bool:
 
 
 def _filled(op: Op, rows: _Rows) -> Op:
-    inputs, outputs = (tuple(_shrunk(spec, rows) for spec in specs) for specs in (op.inputs, op.outputs))
+    inputs, outputs = _all_shrunk(op.inputs, rows), _all_shrunk(op.outputs, rows)
     return replace(
         op,
         inputs=inputs,
@@ -72,6 +74,11 @@ def _filled(op: Op, rows: _Rows) -> Op:
         bytes_read=max(0, op.bytes_read - _saved(op.inputs, inputs)),
         bytes_written=max(0, op.bytes_written - _saved(op.outputs, outputs)),
     )
+
+
+@functools.lru_cache(maxsize=1024)  # the layers of a deep model are alike
+def _all_shrunk(specs: tuple[TensorSpec, ...], rows: _Rows) -> tuple[TensorSpec, ...]:
+    return tuple(_shrunk(spec, rows) for spec in specs)
 
 
 def _shrunk(spec: TensorSpec, rows: _Rows) -> TensorSpec:

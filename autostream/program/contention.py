@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations
 
 from autostream.cost.model import Cost, Machine
+from autostream.errors import plural
 from autostream.program.gangs import Gang, gang_of, heaviest_sets, per_step
 from autostream.program.happens import HappensBefore
 from autostream.program.kinds import DEFAULT, is_collective, kinds
@@ -206,7 +207,7 @@ def _in_aiv_mode(overlaps: Overlaps, costs: Mapping[str, Cost]) -> list[Step]:
 
 def _pair_finding(kind: str, severity: Severity, pairs: list[tuple[Step, Step]], what: str) -> Finding:
     one, two = pairs[0]
-    more = f" (and {len(pairs) - 1} more pair(s) on these streams)" if len(pairs) > 1 else ""
+    more = f" (and {plural(len(pairs) - 1, 'more pair')} on these streams)" if len(pairs) > 1 else ""
     resorts = ", if the engine re-sorts a stream" if severity is Severity.WARNING else ""
     return Finding(
         kind=kind,

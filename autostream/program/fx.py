@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import fx
 
-from autostream.graph import Op, OpGraph, Unit
+from autostream.graph import Op, Operators, OpGraph, Unit
 from autostream.graph.capture import capture
 from autostream.program.events import Action, Events, Sync, is_default_stream, not_lowered, streams_by_id, sync_of
 from autostream.program.guards import Guard, guard_complaints
@@ -31,7 +31,11 @@ _MARKS = ("npu.super_kernel_scope_begin", "npu.super_kernel_scope_end")
 
 
 def read_fx(
-    graph_module: fx.GraphModule, *, semantics: Semantics = Semantics.GE, in_order: bool = True, graph: OpGraph | None = None
+    graph_module: fx.GraphModule,
+    *,
+    semantics: Semantics = Semantics.GE,
+    in_order: bool = True,
+    graph: OpGraph | Operators | None = None,
 ) -> StreamProgram:
     """Return the program of an FX graph: one step per operator, in graph order. Inputs and constants are no steps.
 
@@ -41,7 +45,7 @@ def read_fx(
             no task at all, and the graph's output is the last step of the default stream. Named events and waits between
             streams order steps, record_stream guards memory.
         in_order: True if the backend keeps the order of one stream (GE: StableRDFS).
-        graph: what `capture` makes of this very graph, where that is known already.
+        graph: the operators of this very graph, where they are known already.
 
     Raises:
         CaptureError: the graph cannot be analysed. Unpaired scopes and lost waits are no errors: they are in `lost`.
@@ -74,7 +78,7 @@ class _Awaited:
 class _Reader:
     """Walks the graph once. Bookkeeping of records and waits is per key of `Scopes.key`, as in TorchAir."""
 
-    def __init__(self, graph_module: fx.GraphModule, graph: OpGraph, semantics: Semantics) -> None:
+    def __init__(self, graph_module: fx.GraphModule, graph: OpGraph | Operators, semantics: Semantics) -> None:
         self._graph_module = graph_module
         self._stream_ids: dict[str, str] | None = None
         self._nodes = list(graph_module.graph.nodes)
@@ -103,20 +107,28 @@ class _Reader:
         self.forked: dict[str, None] = {}
         self.opened: dict[str, int] = {}
         self._events = Events()
-        self._plain: dict[str, bool] = {}
+        self._steers: dict[str, bool] = {}
         self._streams: dict[str, str | None] = {}
         self._values: dict[str, tuple[str, ...]] = {}
 
     def run(self) -> None:
         for node in self._nodes:
             if node.op == "call_function":
-                self._visit(node, self._targets[node])
+                target = self._targets[node]
+                (self._steering if self._is_steering(node, target) else self._operator)(node, target)
             elif node.op == "output" and not self._ge:
-                self._add(node, "output", DEFAULT, None)
+                self._add(node, "output", DEFAULT, None, converts=True)
         self._finish()
 
-    def _visit(self, node: fx.Node, target: str) -> None:
-        sync, refused = (None, "") if self._is_plain(node, target) else (sync_of(node), not_lowered(target, self._semantics))
+    def _is_steering(self, node: fx.Node, target: str) -> bool:
+        """True for what is a mark or synchronises, if only in some mode."""
+        if target not in self._steers:
+            marks = target in SCOPE_ENTERS or target in SCOPE_EXITS or target in (_RECORD, _WAIT) or target.startswith(_MARKS)
+            self._steers[target] = marks or sync_of(node) is not None or bool(not_lowered(target, self._semantics))
+        return self._steers[target]
+
+    def _steering(self, node: fx.Node, target: str) -> None:
+        sync, refused = sync_of(node), not_lowered(target, self._semantics)
         if refused:
             text = f"{node.name!r} ({target}) synchronises nothing: {refused}"
             self.lost.append(Lost(kind="sync-not-lowered", step=node.name, explanation=text))
@@ -132,14 +144,7 @@ class _Reader:
             if not refused:
                 self._synchronise(node, sync)
         elif not target.startswith(_MARKS) and (not refused or target == _WAIT_TENSOR):
-            op = self._ops.get(node.name)
-            self._add(node, op.target if op else target, self._stream(node, op, target), op)
-
-    def _is_plain(self, node: fx.Node, target: str) -> bool:
-        """True for a target that synchronises nothing, in no mode."""
-        if target not in self._plain:
-            self._plain[target] = sync_of(node) is None and not not_lowered(target, self._semantics)
-        return self._plain[target]
+            self._operator(node, target)
 
     def _scope(self, node: fx.Node, target: str) -> None:
         outer = self._scopes.label
@@ -158,29 +163,34 @@ class _Reader:
 
     # -- streams ----------------------------------------------------------------------------------------------------
 
-    def _stream(self, node: fx.Node, op: Op | None, target: str) -> str | None:
+    def _stream(self, node: fx.Node, op: Op | None, *, view: bool, empty: bool, converts: bool) -> str | None:
         """Return the stream of a node's task, or None if it has none."""
-        if target == _WAIT_TENSOR or op is None or op.unit is not Unit.FREE:
-            if node.name in self._copies or (self._ge and _is_empty(node)):
+        if not view:
+            if node.name in self._copies or (self._ge and empty):
                 return None
             # GE has a stream of its own for the library's collectives; in capture modes they are launched from the current one.
             communicates = self._ge and op is not None and op.on_comm_stream
             return self._scopes.label or (HCCL if communicates else DEFAULT)
-        if not self._ge or not self._converts(node, op) or target in kinds().fx_no_task:
+        if not self._ge or not converts or self._targets[node] in kinds().fx_no_task:
             return None
         return self._scopes.label or DEFAULT
 
-    def _converts(self, node: fx.Node, op: Op | None) -> bool:
-        """True if the node becomes an operator of the backend's graph, with or without a task."""
-        kind = op.target if op else self._targets[node]
-        is_view = op is not None and op.unit is Unit.FREE and kind != _WAIT_TENSOR
-        if _is_empty(node) or (is_view and (not self._ge or kind in kinds().fx_nothing)):
+    def _converts(self, kind: str, *, view: bool, empty: bool) -> bool:
+        """True if a node becomes an operator of the backend's graph, with or without a task."""
+        if empty or (view and (not self._ge or kind in kinds().fx_nothing)):
             return False
         return not self._ge or self._scopes.inside or kind not in kinds().fx_deferred
 
     # -- steps ------------------------------------------------------------------------------------------------------
 
-    def _add(self, node: fx.Node, kind: str, stream: str | None, op: Op | None) -> None:
+    def _operator(self, node: fx.Node, target: str) -> None:
+        op = self._ops.get(node.name)
+        kind, empty = op.target if op else target, _is_empty(node)
+        view = op is not None and op.unit is Unit.FREE and kind != _WAIT_TENSOR
+        converts = self._converts(kind, view=view, empty=empty)
+        self._add(node, kind, self._stream(node, op, view=view, empty=empty, converts=converts), op, converts=converts)
+
+    def _add(self, node: fx.Node, kind: str, stream: str | None, op: Op | None, *, converts: bool) -> None:
         is_view = op is not None and op.unit is Unit.FREE
         sources = node.all_input_nodes[:1] if kind == _WAIT_TENSOR else node.all_input_nodes
         reads, writes = (op.reads, op.writes) if op else ((), ())
@@ -211,7 +221,7 @@ class _Reader:
             self._lose("unused-wait", node.name, f"nothing reads the result of {node.name!r}: it is removed, and nothing waits")
         elif kind == _WAIT_TENSOR and self._ge:
             self._depend(node, node.args[1] if len(node.args) > 1 else node.kwargs.get("dependency"))
-        if node.op == "output" or self._converts(node, op):
+        if converts:
             self._land(node)
             self._last[self._scopes.key] = node.name
 

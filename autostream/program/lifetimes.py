@@ -13,11 +13,11 @@ Sizes are exact: what an allocator adds by rounding or fragmentation is not in t
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autostream.errors import VerificationError
-from autostream.graph.model import OpGraph, Storage, Unit, Why
+from autostream.graph.model import OpGraph, Storage, Why, storages_behind
 from autostream.program.happens import keeps_stream_order
 from autostream.program.model import Semantics, Step, StreamProgram
 from autostream.program.order import Order, find_cycle, linear_extension, order_of, predecessors
@@ -157,18 +157,11 @@ def returned_storages(graph: OpGraph) -> tuple[str, ...]:
 
     Of an operator with several results all count, even if the graph returns only one of them.
     """
-    found: dict[str, None] = {}
-    stack, seen = list(reversed(graph.outputs)), set(graph.outputs)
-    while stack:
-        op = graph.ops[stack.pop()]
-        if op.unit is not Unit.FREE:
-            found.update(dict.fromkeys(op.writes))
-            continue
-        for source in graph.dag.predecessors(op.name):
-            if source not in seen and Why.DATA in graph.why(source, op.name):
-                seen.add(source)
-                stack.append(source)
-    return tuple(found)
+
+    def sources(name: str) -> Iterator[str]:
+        return (before for before in graph.dag.predecessors(name) if Why.DATA in graph.why(before, name))
+
+    return storages_behind(graph.outputs, graph.ops, sources)
 
 
 def as_issued(program: StreamProgram) -> StreamProgram:

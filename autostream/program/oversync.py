@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from autostream.errors import VerificationError
+from autostream.errors import VerificationError, plural
 from autostream.program.happens import HappensBefore, keeps_stream_order
 from autostream.program.kinds import DEFAULT, is_collective, kinds
 from autostream.program.losses import streams_of
@@ -50,7 +50,7 @@ def over_synchronised(program: StreamProgram, intended: Intended) -> Iterator[Fi
                 found.setdefault(streams_of((tasks[earlier], tasks[name])), []).append((earlier, name))
     for streams, pairs in found.items():
         before, waiting = pairs[0]
-        more = f" (and {len(pairs) - 1} more wait(s) between these streams)" if len(pairs) > 1 else ""
+        more = f" (and {plural(len(pairs) - 1, 'more wait')} between these streams)" if len(pairs) > 1 else ""
         yield Finding(
             kind="over-synchronised",
             severity=Severity.WARNING,

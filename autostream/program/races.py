@@ -6,6 +6,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from autostream.errors import plural
 from autostream.graph.regions import Part, Region, neighbours, overlap, parts_of
 from autostream.program.happens import HappensBefore
 from autostream.program.model import Finding, Semantics, Severity, Step, StreamProgram
@@ -109,7 +110,7 @@ def _in(storage: str, regions: Iterable[tuple[str, Region]]) -> Iterator[tuple[s
 def _finding(program: StreamProgram, storage: str, conflicts: _Conflicts, *, relies: bool) -> Finding:
     first, second = conflicts.first, conflicts.second
     hazard = _HAZARDS[storage in first.writes, storage in second.writes]
-    more = f" (and {conflicts.count - 1} more pair(s) on these streams)" if conflicts.count > 1 else ""
+    more = f" (and {plural(conflicts.count - 1, 'more pair')} on these streams)" if conflicts.count > 1 else ""
     where = f"{first.name!r} on stream {first.stream!r} and {second.name!r} on stream {second.stream!r}"
     if relies:
         text = f"{hazard} on storage {storage!r}: {where} are ordered only by emission, and the engine may re-sort a stream{more}"

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autostream.cost.model import Cost, Machine
+from autostream.errors import plural
 from autostream.graph.model import Why
 from autostream.program.contention import contention
 from autostream.program.happens import HappensBefore, keeps_stream_order
@@ -133,7 +134,7 @@ def _required(evidence: Evidence) -> Iterator[Finding]:
             severity=Severity.NOTE,
             steps=(),
             streams=(),
-            explanation=f"{len(unproven)} required order(s) name an operator without a task here, the first: {unproven[0]}",
+            explanation=f"{plural(len(unproven), 'required order')} without a task at one end here, the first: {unproven[0]}",
             remedy="",
         )
 
@@ -161,7 +162,7 @@ def _unordered(evidence: Evidence, befores: list[Step], afters: list[Step], reas
 
 def _order_finding(kind: str, pairs: list[tuple[Step, Step, str]]) -> Finding:
     before, after, what = pairs[0]
-    more = f" (and {len(pairs) - 1} more order(s) between these streams)" if len(pairs) > 1 else ""
+    more = f" (and {plural(len(pairs) - 1, 'more order')} between these streams)" if len(pairs) > 1 else ""
     relies = kind == "relies-on-sort"
     fault = "holds only by the order of emission, which the engine may change" if relies else "is not kept by any edge"
     return Finding(
@@ -194,7 +195,7 @@ def _collectives(evidence: Evidence) -> Iterator[Finding]:
             streams=streams_of((one, two)),
             explanation=f"{one.name!r} and {two.name!r} communicate in no fixed order"
             + (", the engine may re-sort their stream" if severity is Severity.WARNING else "")
-            + (f"; so do {len(pairs) - 1} more pair(s)" if len(pairs) > 1 else ""),
+            + (f" ({plural(len(pairs) - 1, 'more pair')} like them)" if len(pairs) > 1 else ""),
             remedy=f"make {two.name!r} wait for {one.name!r}, the same way on every rank",
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, fx, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
 from autostream.graph import TensorSpec, Unit, Why
@@ -98,6 +99,15 @@ def test_a_functional_update_of_a_cache_touches_what_it_writes_unless_the_old_va
     op = sketch.capture(attended, *before).ops[new.name]
     touched = (2 * 8 + 2 * 8 * 4, 2 * 8 * 4)
     assert (op.bytes_read, op.bytes_written) == (touched if not read_too else (touched[0] + 10_000 * 32, 10_000 * 32))
+
+
+def test_a_reshape_of_a_fake_tensor_that_must_move_data_is_a_task() -> None:
+    sketch = Sketch()
+    with FakeTensorMode():
+        given = torch.empty(2, 8, 4)
+        turned = sketch.call(aten.transpose.int, sketch.input("x", given), 1, 2, value=given.transpose(1, 2))
+        moved = sketch.call(aten.reshape.default, turned, [8, 8], value=given.transpose(1, 2).reshape(8, 8))
+    assert sketch.capture(moved).ops[moved.name].unit is Unit.VECTOR
 
 
 @pytest.mark.parametrize("returned", [False, True])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -312,15 +313,18 @@ def test_a_file_that_is_no_program(tmp_path: Path) -> None:
         to_aten(tmp_path / "weights.pt2")
 
 
-def test_failed_export_says_why_in_torchs_words() -> None:
+def test_failed_export_says_why_in_torchs_words(capfd: pytest.CaptureFixture[str]) -> None:
     class Branch(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
+            sys.stderr.write("words of the model's own\n")
             return x if x.sum() > 0 else -x
 
     with pytest.raises(
         CaptureError, match=r"^Could not guard on data-dependent expression .*while exporting Branch; the model must be"
     ):
         to_aten(Branch(), torch.ones(2))
+    out, err = capfd.readouterr()
+    assert out == "" and set(err.splitlines()) == {"words of the model's own"}
     with pytest.raises(CaptureError, match=r"while exporting Linear; model and example inputs must be on one device"):
         to_aten(nn.Linear(2, 2, device="meta"), torch.ones(1, 2))
 

@@ -12,11 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import fx
 
-from autostream.graph import capture as capture_module
 from autostream.graph.calls import Facts, look
 from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
-from autostream.graph.survey import survey
+from autostream.graph.survey import Survey
 from autostream.graph.values import layout_of, value_of
 from tests import models
 from tests.graph.sketch import Sketch, empty
@@ -24,7 +23,7 @@ from tests.graph.sketch import Sketch, empty
 aten = torch.ops.aten
 
 
-def _each_alone(graph: fx.Graph) -> dict[fx.Node, Facts]:
+def _each_alone(_survey: Survey, graph: fx.Graph) -> dict[fx.Node, Facts]:
     """Look at every node as if no other were like it."""
     return {node: look(node, static=layout_of(value_of(node)) is not None) for node in graph.nodes}
 
@@ -32,7 +31,7 @@ def _each_alone(graph: fx.Graph) -> dict[fx.Node, Facts]:
 def _same_form(one: Callable[[Sketch], fx.Node], two: Callable[[Sketch], fx.Node]) -> bool:
     sketch = Sketch()
     first, second = one(sketch), two(sketch)
-    facts = survey(sketch.graph)
+    facts = Survey().of(sketch.graph)
     return facts[first].form is facts[second].form
 
 
@@ -75,6 +74,15 @@ def test_equal_numbers_of_different_types_are_different_arguments(pair: tuple[An
     assert _same_form(one, one) and not _same_form(one, two)
 
 
+def test_inputs_are_known_by_their_layout() -> None:
+    def given_(value: torch.Tensor) -> Callable[[Sketch], fx.Node]:
+        return lambda sketch: sketch.input("x", value)
+
+    assert _same_form(given_(empty(4, 8)), given_(empty(4, 8)))
+    for other in (empty(8, 4), empty(8, 4).t(), empty(4, 8, dtype=torch.float16), torch.empty(4, 8)):
+        assert not _same_form(given_(empty(4, 8)), given_(other))
+
+
 def test_what_cannot_be_compared_equals_nothing() -> None:
     def with_slice(sketch: Sketch) -> fx.Node:
         return sketch.call(operator.getitem, sketch.input("x"), slice(0, 2))
@@ -96,8 +104,8 @@ def test_what_cannot_be_compared_equals_nothing() -> None:
 def test_a_model_is_captured_as_if_no_two_calls_were_alike(builder: Callable[[], Any], monkeypatch: pytest.MonkeyPatch) -> None:
     module = to_aten(*builder()).graph_module
     together = capture(module)
-    assert len({id(item.form) for item in survey(module.graph).values()}) < len(module.graph.nodes)
-    monkeypatch.setattr(capture_module, "survey", _each_alone)
+    assert len({id(item.form) for item in Survey().of(module.graph).values()}) < len(module.graph.nodes)
+    monkeypatch.setattr(Survey, "of", _each_alone)
     _assert_same(together, capture(module))
 
 
@@ -146,5 +154,5 @@ def _graphs(draw: st.DrawFn) -> fx.GraphModule:
 def test_forms_change_no_result(module: fx.GraphModule) -> None:
     together = capture(module)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture_module, "survey", _each_alone)
+        patch.setattr(Survey, "of", _each_alone)
         _assert_same(together, capture(module))

@@ -56,7 +56,7 @@ def test_steps_without_a_stream_do_not_race() -> None:
 def test_many_races_on_one_storage_and_pair_of_streams_are_one_finding() -> None:
     steps = [step(f"w{i}", writes=["x"]) for i in range(5)] + [step(f"r{i}", "s", reads=["x"]) for i in range(4)]
     finding = _only(verify(program(steps)))
-    assert "and 19 more pair(s)" in finding.explanation
+    assert "and 19 more pairs on" in finding.explanation
     more = [*steps, step("other", "t", writes=["x"]), step("w9", writes=["y"]), step("r9", "s", reads=["y"])]
     assert found(verify(program(more))) == ["race"] * 4
 
@@ -218,7 +218,7 @@ def test_lost_orders_between_two_streams_are_one_finding() -> None:
     steps = [step("a"), step("b"), step("c", "s"), step("d", "t")]
     findings = verify(program(steps), [("a", "c", "war"), ("b", "c", "war"), ("b", "d", "war")])
     assert [finding.steps for finding in findings] == [("a", "c"), ("b", "d")]
-    assert "and 1 more order(s)" in findings[0].explanation
+    assert "and 1 more order between" in findings[0].explanation
 
 
 def test_between_two_collectives_only_the_communication_is_meant() -> None:
@@ -234,7 +234,7 @@ def test_orders_of_nodes_without_a_task_are_counted_in_one_note() -> None:
     steps = [step("a"), step("view", None)]
     finding = _only(verify(program(steps), [("a", "view", "data"), ("gone", "a", "war")]))
     assert (finding.kind, finding.severity) == ("order-unproven", Severity.NOTE)
-    assert "2 required order(s)" in finding.explanation
+    assert "2 required orders without" in finding.explanation
 
 
 # -- collectives and joins ------------------------------------------------------------------------------------------------
