@@ -2,17 +2,18 @@
 
 from autostream.scheduling.bounds import Bound, explained_bound, lower_bound
 from autostream.scheduling.build import build_problem
+from autostream.scheduling.capped import Capped, crossings
 from autostream.scheduling.feasibility import check
 from autostream.scheduling.paths import critical_path
 from autostream.scheduling.problem import HCCL, MAIN, Mode, Placement, Precedence, Problem, Region, Schedule, Strategy, Task
 from autostream.scheduling.replay import decode
 from autostream.scheduling.strategies import strategy
-from autostream.scheduling.undo import without
 
 __all__ = [
     "HCCL",
     "MAIN",
     "Bound",
+    "Capped",
     "Mode",
     "Placement",
     "Precedence",
@@ -24,9 +25,9 @@ __all__ = [
     "build_problem",
     "check",
     "critical_path",
+    "crossings",
     "decode",
     "explained_bound",
     "lower_bound",
     "strategy",
-    "without",
 ]

@@ -14,8 +14,11 @@ from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.serial import fastest
 
 
-def assembled(instance: Instance, division: Division, solutions: Sequence[Solution]) -> Plan:
-    """The solutions one after the other, and the best of several ways to place what was set aside."""
+def assembled(instance: Instance, division: Division, solutions: Sequence[Solution]) -> list[Plan]:
+    """The solutions one after the other, with what was set aside placed in several ways; the best plan first.
+
+    The second one, if there are several, is that in which the solutions are as they were, but for what has to wait.
+    """
     decided: dict[int, tuple[int, int]] = {}
     order: list[int] = []
     for segment, solution in zip(division.segments, solutions, strict=True):
@@ -26,8 +29,7 @@ def assembled(instance: Instance, division: Division, solutions: Sequence[Soluti
                 decided[task] = plan.stream[number], plan.mode[number]
                 order.append(task)
     if not division.aside:
-        streams, modes = zip(*(decided[task] for task in range(len(instance))), strict=True) if decided else ((), ())
-        return replay(instance, streams, order, modes)
+        return [_replayed(instance, decided, order)]
     default = {task: (instance.allowed[instance.unit[task]][0], fastest(instance, task)) for task in division.aside}
     spare = _on_one_stream(instance, division.aside, decided)
     # Which is best is not known beforehand; in deep programs, where each costs time, the first ones were on all that were tried.
@@ -35,7 +37,14 @@ def assembled(instance: Instance, division: Division, solutions: Sequence[Soluti
     orders = list(dict.fromkeys(map(tuple, _orders(instance, order))))
     attempts = itertools.product(orders, ways) if len(instance) <= DEEP else itertools.product(orders[:1], ways[:2])
     plans = [list_schedule(instance, issue, price=price, given=decided | there) for issue, (there, price) in attempts]
-    return min(plans, key=lambda candidate: candidate.rank)
+    plans.sort(key=lambda candidate: candidate.rank)
+    solved = _replayed(instance, decided | spare, orders[0])
+    return [solved, *plans] if solved.rank < plans[0].rank else [plans[0], solved, *plans[1:]]
+
+
+def _replayed(instance: Instance, decided: Mapping[int, tuple[int, int]], order: Sequence[int]) -> Plan:
+    streams, modes = zip(*(decided[task] for task in range(len(instance))), strict=True) if decided else ((), ())
+    return replay(instance, streams, order, modes)
 
 
 def _on_one_stream(

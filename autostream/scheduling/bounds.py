@@ -40,27 +40,27 @@ def explained_bound(problem: Problem) -> Bound:
     Work that must share something cannot begin before the earliest head of its tasks, and the shortest tail is still to come
     when it ends. A sync is charged only where no choice of streams avoids it. What has to run beside a row of kernels slows it
     down. Tasks that all others wait for, or that wait for all others, divide the program; the bounds of the parts add up. What
-    was set aside for the division only adds work.
+    was set aside for the division slows down what it runs beside.
     """
     instance = Instance.of(problem)
     return whole_bound(instance, divide(instance))
 
 
-def whole_bound(instance: Instance, division: Division) -> Bound:
-    """The bound of an instance that is divided like this."""
-    bounds = [best_bound(part) for part in division.parts]
+def whole_bound(instance: Instance, division: Division, kinds: Sequence[Bound] | None = None) -> Bound:
+    """The bound of an instance divided like this; `kinds` are bounds of each kind of segment, whatever runs beside it."""
+    bounds = [best_bound(part) for part in division.parts] if kinds is None else kinds
     shares: dict[str, int] = {}
     for segment, kind in zip(division.segments, division.kinds, strict=True):
         found = bounds[kind]
         shares[found.by] = shares.get(found.by, 0) + found.time - segment.overlap(instance)
     undivided = best_bound(instance)
-    total = sum(shares.values())
+    total = sum(shares.values()) + _Lift(instance).aside(division.aside)
     return Bound(total, max(shares, key=lambda by: shares[by])) if total > undivided.time else undivided
 
 
-def bound(instance: Instance) -> int:
-    """The bound of an undivided instance; as the times of plans it is rounded, so that it does not add up."""
-    rest = Rest.of(instance)
+def bound(instance: Instance, rest: Rest | None = None) -> int:
+    """The bound of an undivided instance, as the times of plans rounded, so that it does not add up; `rest` is its own."""
+    rest = rest or Rest.of(instance)
     return max(best_bound(instance, weighed=False).time, rest.makespan() if rest else 0)
 
 
@@ -137,6 +137,25 @@ class _Lift:
             return 0
         others = max(self._all - own - most * (time - own), 0)
         return self._slower * min(others // self._beside, own) // 1000
+
+    def aside(self, tasks: Sequence[int]) -> int:
+        """What some tasks add to a bound on the others that holds with any delays and without syncs, ns.
+
+        Take the tasks out of a run. Where nothing ran beside them, their time is saved; where one kernel did, it runs at its own
+        pace now, and what is saved is (s - 1) of what was done of them. That holds for all their work but what may run, two at
+        once, beside something that is no kernel, and keeps its pace.
+        """
+        instance, inside = self._instance, set(tasks)
+        if not tasks or self._beside > 1 or not 0 < 2 * self._slower <= 1000:
+            return 0
+        if any(instance.sure_lag(*edge) for edge in instance.edges()):
+            return 0
+        keeping = [row for task, row in enumerate(instance.modes) if task not in inside and not self._kernel[task]]
+        if any(mode.duration and mode.demand[_HBM] for row in keeping for mode in row):
+            return 0
+        kept = sum(-(-max(mode.duration for mode in row) * instance.rules.compute_comm_slowdown // 1000) for row in keeping)
+        work = self.time([task for task in tasks if self._kernel[task]])
+        return self._slower * max(work - 2 * kept, 0) // 1000
 
 
 def _loads(instance: Instance) -> Iterator[tuple[str, list[int], int]]:

@@ -9,6 +9,7 @@ from enum import IntEnum
 
 import networkx as nx
 
+from autostream.cost.fused import fused_activations
 from autostream.cost.model import Cost, Machine
 from autostream.errors import InputError
 from autostream.graph.model import Op, OpGraph, Unit, Why
@@ -42,7 +43,8 @@ def build_problem(graph: OpGraph, costs: Mapping[str, Cost], machine: Machine, o
     - Collectives are fixed to HCCL, or to MAIN if they are kernels of the AI cores (unless `options.side_collectives`), host
       operators and what feeds them to MAIN, and operators inside a user's scope to the label of the scope, or to MAIN where it
       has none.
-    - Operators ordered by mutated storage alone share a stream, so that the order needs no edge; so do chains that may fuse.
+    - Operators ordered by mutated storage alone share a stream, so that the order needs no edge; so do chains that may fuse,
+      and a convolution and the activation in its kernel.
     - A precedence that others imply is left out, unless a value flows: the engine synchronises that edge all the same.
 
     Raises:
@@ -55,7 +57,9 @@ def build_problem(graph: OpGraph, costs: Mapping[str, Cost], machine: Machine, o
     orders = _without_implied(list(tasks), _contracted(graph, tasks))
     fixed = {name: stream for name, op in tasks.items() if (stream := _fixed_stream(op, options)) is not None}
     fixed = _feeding_the_host(tasks, orders, fixed) | fixed
-    streams, clusters = _together(tasks, orders, fixed)
+    # What costs nothing of its own is part of another kernel.
+    inside = {after: before for after, before in fused_activations(graph, machine).items() if not costs[after].duration}
+    streams, clusters = _together(tasks, orders, fixed, inside)
     own = tuple(dict.fromkeys(streams[name] for name in tasks if streams.get(name, MAIN) != MAIN))
     return Problem(
         tasks=tuple(
@@ -113,8 +117,8 @@ def _contracted(graph: OpGraph, tasks: Mapping[str, Op]) -> _Orders:
     behind: dict[str, dict[str, _Order]] = {}
     for name in graph.ops:
         sources: dict[str, _Order] = {}
-        for before in graph.dag.predecessors(name):
-            edge = _order(graph.why(before, name))
+        for before, attributes in graph.dag.pred[name].items():
+            edge = _order(attributes["why"])
             reached = {before: edge} if before in tasks else {s: max(order, edge) for s, order in behind[before].items()}
             for source, order in reached.items():
                 sources[source] = min(order, sources.get(source, order))
@@ -150,16 +154,21 @@ def _without_implied(names: Sequence[str], orders: _Orders) -> _Orders:
     return {edge: kept[edge] for edge in sorted(kept, key=lambda edge: (position[edge[1]], position[edge[0]]))}
 
 
-def _together(tasks: Mapping[str, Op], orders: _Orders, fixed: Mapping[str, str]) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _together(
+    tasks: Mapping[str, Op], orders: _Orders, fixed: Mapping[str, str], inside: Mapping[str, str]
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """The streams of the tasks that are fixed, and the clusters of those that must share a stream but are not.
 
-    A cluster bears the name of its first task. One with a fixed task is fixed as a whole.
+    A cluster bears the name of its first task. One with a fixed task is fixed as a whole. `inside` are the tasks that run in the
+    kernel of another one, and that one.
     """
     shared = [edge for edge, order in orders.items() if order is _Order.STORAGE and _movable(tasks, fixed, *edge)]
     groups = _groups(tasks, shared)
     streams = dict(fixed) | {name: MAIN for group in groups if len(group) > _LARGEST_GROUP for name in group}
     clusters: dict[str, str] = {}
-    for group in _groups(tasks, [*shared, *_fusable(tasks, orders, fixed)]):
+    kernels = [(before, after) for after, before in inside.items() if _movable(tasks, fixed, before, after)]
+    chains = [link for link in _fusable(tasks, orders, fixed) if link[0] not in inside]
+    for group in _groups(tasks, [*shared, *kernels, *chains]):
         if any(name in streams for name in group):
             streams |= dict.fromkeys(group, MAIN)
         else:

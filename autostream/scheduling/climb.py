@@ -37,14 +37,14 @@ def climb(instance: Instance, plan: Plan, lower: int, effort: int) -> Plan:
     """Return a plan at least as good (by `Plan.rank`), having run at most about `effort` tasks; stops at the lower bound."""
     if len(instance) < 2 or plan.makespan <= lower:
         return plan
-    return _Climb(instance, plan).best_within(lower, effort)
+    return Climb(instance, plan).best_within(lower, effort)
 
 
 def uncrossed(instance: Instance, plan: Plan, effort: int, enough: int = 0) -> Plan:
     """Return a plan with fewer crossings if the search finds one within `effort`; it takes no longer, or `enough` ns at most."""
     if not plan.crossings:
         return plan
-    return _Climb(instance, plan, enough=max(enough, plan.makespan)).best_within(0, effort)
+    return Climb(instance, plan, enough=max(enough, plan.makespan)).best_within(0, effort)
 
 
 def climb_in_windows(instance: Instance, plan: Plan, lower: int, effort: int) -> Plan:
@@ -75,7 +75,9 @@ def _with_window(instance: Instance, plan: Plan, tasks: Sequence[int], window: P
     return replay(instance, stream, order, mode)
 
 
-class _Climb:
+class Climb:
+    """A plan, and random steps from it."""
+
     def __init__(self, instance: Instance, plan: Plan, *, enough: int = 0) -> None:
         """Begin at `plan`; a makespan below `enough`, ns, is worth nothing."""
         self.instance = instance
@@ -86,9 +88,10 @@ class _Climb:
         #: What has been run, by the tasks of each stream in order and their modes: in a small instance steps come back.
         self.known: dict[object, Plan] = {}
         self.choices = [task for task in range(len(instance)) if len(instance.modes[task]) > 1]
-        self._stand_on(plan, plan.order(), self._rank(plan))
+        self._stand_on(plan, plan.order(), self.rank_of(plan))
 
     def best_within(self, lower: int, effort: int) -> Plan:
+        """The best plan by `rank_of` that is met within `effort`, in tasks that are run; stops at the lower bound."""
         count = len(self.instance)
         best, best_rank, progress, kicks = self.plan, self.rank, 0, 0
         memory = [self.rank] * _MEMORY
@@ -105,7 +108,7 @@ class _Climb:
             slot = step % _MEMORY
             good = max(self.rank, memory[slot])
             found = self._ran(stream, order, mode)
-            rank = self._rank(found)
+            rank = self.rank_of(found)
             if kicks or rank <= good:
                 self._stand_on(found, order, rank)
                 if rank < best_rank:
@@ -126,7 +129,8 @@ class _Climb:
             found = self.known[key] = replay(self.instance, stream, order, mode)
         return found
 
-    def _rank(self, plan: Plan) -> tuple[int, int, int]:
+    def rank_of(self, plan: Plan) -> tuple[int, int, int]:
+        """What the search makes smaller."""
         makespan, crossings, streams = plan.rank
         return max(makespan, self.enough), crossings, streams
 

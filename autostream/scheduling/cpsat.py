@@ -1,7 +1,8 @@
 """One instance, solved as well as its size allows: simple rules, list scheduling, local search, CP-SAT, local search again.
 
 An exact search (`scheduling.exact`) knows the rule by which plans are judged, and where it ends within its effort, no plan is
-better. It has a first glance behind the simple rules, which settles most regions, and comes again at the end.
+better. It has a first glance behind the simple rules, which settles most regions, and comes again at the end. What is open then
+has a genetic search, and another exact one (`scheduling.forward`), which proves something wherever it stops.
 
 Every plan is judged by running it (`scheduling.granting`). The solver knows less: durations are those of tasks alone, bandwidth
 is a capacity, and cores go to whom it likes, not to who is ready first. So what it finds is a place to search from.
@@ -20,15 +21,19 @@ from autostream.scheduling.bounds import bound, bound_at_rest
 from autostream.scheduling.climb import climb, climb_in_windows, uncrossed
 from autostream.scheduling.colouring import coloured
 from autostream.scheduling.exact import searched
+from autostream.scheduling.forward import Forward
 from autostream.scheduling.greedy import greedy
 from autostream.scheduling.improve import improve
 from autostream.scheduling.instance import Instance
+from autostream.scheduling.kinds import evolved
 from autostream.scheduling.project import Project
 from autostream.scheduling.replay import Plan, followers, wished, with_times
+from autostream.scheduling.rest import Rest
 from autostream.scheduling.rules import ruled
 from autostream.scheduling.search import search
 from autostream.scheduling.tidy import tidied
 from autostream.scheduling.timing import refine
+from autostream.scheduling.tolerance import tolerated
 from autostream.scheduling.windows import improve_in_windows
 
 #: What one unit of the budget buys, so that it comes to about a second on one core: tasks placed and tasks run by the searches,
@@ -40,6 +45,12 @@ _UNCROSSING = 10_000
 _MOMENTS, _MOST_MOMENTS = 300_000, 60_000
 #: Moments of the first glance; regions that take more than that are mostly not settled by ten times as many.
 _GLANCE = 2_000
+#: Most tasks of an instance for it, and for the search forward; moments of that between two looks at how much is open, times
+#: tasks, which count as so many at least, and how often it may go on because that becomes less; most sets of tasks for its bound.
+_SEARCHED, _AHEAD = 48, 100
+_STAGE, _SMALL, _STAGES, _SETS = 15_000, 32, 8, 25_000
+#: Effort of the genetic search for each task, and tasks that are run behind it.
+_EVOLUTION, _EVOLVED_TASKS = 100, 8_000
 _WINDOWS = 0.05
 _TIMING = 0.2
 _COLOURING = 0.02
@@ -67,7 +78,8 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
     `free` is the instance without pins, where some tasks may run on more streams: what is proven holds for it.
     """
     free = free or instance
-    lower = proven = bound(free)
+    rest = Rest.of(free, _SETS)
+    lower = proven = bound(free, rest)
     plan = glanced = greedy(instance)
     if plan.makespan > lower:
         plan = min(plan, *ruled(instance), key=lambda candidate: candidate.rank)
@@ -92,6 +104,8 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
     if solution.optimal:
         return solution
     last = _searched(instance, free, solution, _moments(instance, budget))
+    if last.plan.makespan > tolerated(last.proven):
+        last = _looked_ahead(instance, free, rest, last)
     if last.plan is solution.plan and last.unpinned is None:
         return last
     return _cleared(instance, free, last, budget, max_tasks)
@@ -105,6 +119,8 @@ def _moments(instance: Instance, budget: float) -> int:
 def _searched(instance: Instance, free: Instance, known: Solution, moments: int) -> Solution:
     """What an exact search makes of a solution: a better plan or a better bound, if it finds one."""
     plan, unpinned = known.plan, None
+    if len(free) > _SEARCHED:
+        return known
     found = searched(free, plan.makespan, moments)
     if found.plan is not None:
         better = _where_allowed(instance, free, found.plan)
@@ -112,6 +128,30 @@ def _searched(instance: Instance, free: Instance, known: Solution, moments: int)
             unpinned = found.plan
             better = searched(instance, plan.makespan, moments).plan
         plan = better or plan
+    return Solution(plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
+
+
+def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: Solution) -> Solution:
+    """What a genetic search and one forward make of a solution: a better plan or a better bound, if they find one."""
+    if any(len(row) > 1 for row in instance.modes):
+        return known
+    other = climb(instance, evolved(instance, _EVOLUTION * len(instance)), known.proven, _EVOLVED_TASKS)
+    plan, unpinned = min(known.plan, other, key=lambda candidate: candidate.rank), known.unpinned
+    if rest is None or len(free) > _AHEAD:
+        return replace(known, plan=plan)
+    goal, stage = plan.makespan - (tolerated(plan.makespan) - plan.makespan) // 2, _STAGE // max(len(free), _SMALL)
+    search = Forward(free, rest)
+    found = search.found(goal, stage)
+    for _ in range(_STAGES):
+        left = search.open
+        found = search.found(goal, stage)
+        if search.open >= left:
+            break
+    if found.plan is not None:
+        better = _where_allowed(instance, free, found.plan)
+        plan = better or plan
+        if better is None and (unpinned is None or found.plan.rank < unpinned.rank):
+            unpinned = found.plan
     return Solution(plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
 
 

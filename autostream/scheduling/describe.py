@@ -13,11 +13,21 @@ from autostream.scheduling.replay import Plan, replay
 from autostream.scheduling.serial import serial
 from autostream.scheduling.tolerance import TOLERANCE, status, tolerated
 
+#: The name of the region that is what was set aside.
+ASIDE = "set aside"
 
-def described(instance: Instance, division: Division, plan: Plan, lower: Sequence[int]) -> tuple[Region, ...]:
-    """Return the regions of a plan in program order, what was set aside last; `lower` is the lower bound of each but that, ns.
+
+def described(instance: Instance, division: Division, plan: Plan, lower: Sequence[int], whole: int = 0) -> tuple[Region, ...]:
+    """Return the regions of a plan in program order, what was set aside last.
 
     Times are those of the region alone on the streams of the plan, without the cuts around it.
+
+    Args:
+        instance: what is planned.
+        division: how it falls apart.
+        plan: what became of it.
+        lower: what no schedule of each region can beat, ns; not of what was set aside.
+        whole: what no schedule of the whole can beat, ns.
     """
     place = [0] * len(instance)
     for number, task in enumerate(plan.order()):
@@ -31,7 +41,7 @@ def described(instance: Instance, division: Division, plan: Plan, lower: Sequenc
     if division.aside:
         core = sorted({task for segment in division.segments for task in segment.tasks})
         alone = _ran(part(instance, core), core, plan, place)
-        regions.append(_aside(instance, division.aside, plan, alone, len(regions)))
+        regions.append(_aside(instance, division.aside, plan, alone.makespan, whole, len(regions)))
     return tuple(regions)
 
 
@@ -77,21 +87,22 @@ def _region(instance: Instance, segment: Segment, kind: int, plan: Plan, known: 
     )
 
 
-def _aside(instance: Instance, tasks: tuple[int, ...], plan: Plan, core: Plan, number: int) -> Region:
-    """What was set aside counts as the time it adds to the rest."""
+def _aside(instance: Instance, tasks: tuple[int, ...], plan: Plan, core: int, whole: int, number: int) -> Region:
+    """What was set aside counts as the time it adds to the rest, which takes `core` on the streams of the plan, ns."""
     side = _side_streams(instance, plan, tasks)
-    added = max(plan.makespan - core.makespan, 0)
+    added = max(plan.makespan - core, 0)
+    lower = min(max(whole - core, 0), added)
     return Region(
         number=number,
-        name="set aside",
+        name=ASIDE,
         tasks=tuple(instance.names[task] for task in tasks),
         serial=sum(instance.shortest(task) for task in tasks),
         makespan=added,
-        lower_bound=0,
-        status="serial" if not side else "optimal" if added == 0 else "feasible",
+        lower_bound=lower,
+        status=status(added, lower) if side else "serial",
         side_streams=side,
         crossings=_crossings(instance, plan, tasks),
-        reason="" if added == 0 else "runs beside everything else and does not hide completely",
+        reason="" if added <= lower else "runs beside everything else and does not hide completely",
     )
 
 

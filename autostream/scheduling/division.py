@@ -1,7 +1,8 @@
 """Where a program falls apart: tasks that are ordered with all others divide it into segments that can be solved alone.
 
 Real programs have no such task at first: what prepares (masks, rotary tables) and what ends nowhere (cache writes) runs beside
-everything. That little is set aside; the rest, the *core*, is divided.
+everything. That little is set aside; the rest, the *core*, is divided. Part of it comes back: what is ordered with all cuts, and
+the *opening*, what must be over before a first stretch of the program can be, where that is more than fits beside the stretch.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ from dataclasses import dataclass, replace
 
 import networkx as nx
 
+from autostream.scheduling.bitsets import members as tasks_of
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.paths import heads, tails
 
 #: Share of all work that may be set aside, in hundredths: it is placed without a search.
-_ASIDE = 10
+_ASIDE = 15
 #: It must open at least so many cuts.
 _FEWEST = 4
+#: Most tasks of a first segment with an opening.
+_OPENING = 128
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +66,8 @@ class Division:
 
     segments: tuple[Segment, ...]
     aside: tuple[int, ...]
+    #: What the first segment holds for the sake of its work alone: without it, it would be several.
+    opening: tuple[int, ...] = ()
     #: The kind of each segment, and a segment of each kind as an instance of its own.
     kinds: tuple[int, ...]
     parts: tuple[Instance, ...]
@@ -74,12 +80,41 @@ class Division:
 
 def divide(instance: Instance) -> Division:
     """Divide an instance. A cluster is never cut, and every task is in the core or aside."""
-    aside = _set_aside(instance)
-    core = [task for task in range(len(instance)) if task not in aside]
-    cuts = _uncut_clusters(instance, core, _comparable(instance, core))
+    reached = _Reached.of(instance)
+    aside = _set_aside(instance, reached)
+    cuts = _cuts(instance, aside, reached)
     if aside and len(cuts) < _FEWEST:
-        aside, core = set(), list(range(len(instance)))
-        cuts = _uncut_clusters(instance, core, _comparable(instance, core))
+        aside = set()
+    aside -= _whole_units(instance, [task for task in sorted(aside) if reached.ordered(task, cuts)])
+    opening = _whole_units(instance, _opening(instance, aside, cuts, reached)) if aside else set()
+    return _divided(instance, aside - opening, reached, opening)
+
+
+def divide_around(instance: Instance, aside: Iterable[int]) -> Division:
+    """Divide an instance with just these tasks set aside; whole clusters."""
+    return _divided(instance, set(aside), _Reached.of(instance))
+
+
+@dataclass(frozen=True, slots=True)
+class _Reached:
+    """What comes before and after each task, as bits."""
+
+    before: list[int]
+    after: list[int]
+
+    @classmethod
+    def of(cls, instance: Instance) -> _Reached:
+        return cls(reach(instance.before, range(len(instance))), reach(instance.after, reversed(range(len(instance)))))
+
+    def ordered(self, task: int, others: Iterable[int]) -> bool:
+        """True if a task is ordered with all others."""
+        known = self.before[task] | self.after[task]
+        return all(known >> other & 1 for other in others)
+
+
+def _divided(instance: Instance, aside: set[int], reached: _Reached, opening: Iterable[int] = ()) -> Division:
+    core = [task for task in range(len(instance)) if task not in aside]
+    cuts = _cuts(instance, aside, reached)
     segments: list[Segment] = []
     entry: int | None = None
     current: list[int] = []
@@ -92,7 +127,9 @@ def divide(instance: Instance) -> Division:
     if current:
         segments.append(_segment(instance, current, entry, None, cuts))
     kinds, parts = _kinds(instance, segments)
-    return Division(segments=tuple(segments), aside=tuple(sorted(aside)), kinds=kinds, parts=parts)
+    return Division(
+        segments=tuple(segments), aside=tuple(sorted(aside)), opening=tuple(sorted(opening)), kinds=kinds, parts=parts
+    )
 
 
 def _kinds(instance: Instance, segments: Iterable[Segment]) -> tuple[tuple[int, ...], tuple[Instance, ...]]:
@@ -167,7 +204,7 @@ def reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int
     return masks
 
 
-def _set_aside(instance: Instance) -> set[int]:
+def _set_aside(instance: Instance, reached: _Reached) -> set[int]:
     """What a longest path neither reaches nor comes from, in connected pieces, the smallest first, as long as it is little."""
     count = len(instance)
     head, tail = heads(instance), tails(instance)
@@ -176,7 +213,7 @@ def _set_aside(instance: Instance) -> set[int]:
     longest = [task for task in range(count) if length[task] == most]
     source = min(longest, key=lambda task: (head[task], task), default=0)
     sink = min(longest, key=lambda task: (tail[task], -task), default=0)
-    after = reach(instance.after, reversed(range(count)))
+    after = reached.after
     on_the_way = [
         task
         for task in range(count)
@@ -201,12 +238,47 @@ def _set_aside(instance: Instance) -> set[int]:
     return aside
 
 
-def _comparable(instance: Instance, core: Sequence[int]) -> set[int]:
-    """The tasks of the core that are ordered with all others of it."""
+def _opening(instance: Instance, aside: set[int], cuts: set[int], reached: _Reached) -> list[int]:
+    """What was set aside and is needed before the cut up to which that is most of a burden.
+
+    That is where the work that has to precede a cut exceeds the longest path to it by most. It is none where the path is longer:
+    then what was set aside may well hide. Only the first cuts count, and of a row of them the first.
+    """
+    head, out = heads(instance), sum(1 << task for task in aside)
+    best, found = 0, 0
+    needed = 0
+    for cut in sorted(cuts):
+        if reached.before[cut] & out == needed:
+            continue
+        if reached.before[cut].bit_count() >= _OPENING:
+            break
+        needed = reached.before[cut] & out
+        work = [
+            sum(column) for column in zip(*(_least_held(instance, task) for task in tasks_of(reached.before[cut])), strict=True)
+        ]
+        excess = max(total // capacity for total, capacity in zip(work, instance.capacity, strict=True) if capacity) - head[cut]
+        if excess > best:
+            best, found = excess, needed
+    return [task for task in sorted(aside) if found >> task & 1]
+
+
+def _least_held(instance: Instance, task: int) -> list[int]:
+    """The least that a task brings of each resource, its time times what it holds."""
+    return [min(mode.duration * mode.demand[kind] for mode in instance.modes[task]) for kind in range(len(instance.capacity))]
+
+
+def _whole_units(instance: Instance, tasks: Iterable[int]) -> set[int]:
+    """The tasks whose clusters are all among them."""
+    inside = set(tasks)
+    return {task for task in inside if inside.issuperset(instance.members[instance.unit[task]])}
+
+
+def _cuts(instance: Instance, aside: set[int], reached: _Reached) -> set[int]:
+    """The tasks of the core that are ordered with all others of it and leave every cluster whole."""
+    core = [task for task in range(len(instance)) if task not in aside]
     everyone = sum(1 << task for task in core)
-    after = reach(instance.after, reversed(range(len(instance))))
-    before = reach(instance.before, range(len(instance)))
-    return {task for task in core if (after[task] | before[task] | 1 << task) & everyone == everyone}
+    comparable = {task for task in core if (reached.after[task] | reached.before[task] | 1 << task) & everyone == everyone}
+    return _uncut_clusters(instance, core, comparable)
 
 
 def _uncut_clusters(instance: Instance, core: Sequence[int], cuts: set[int]) -> set[int]:

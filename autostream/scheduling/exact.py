@@ -43,15 +43,15 @@ class Found(NamedTuple):
     proven: int | None
 
 
-def searched(instance: Instance, makespan: int, moments: int) -> Found:
-    """Search for plans that take less than `makespan`, ns, through at most so many `moments`.
+def searched(instance: Instance, makespan: int, moments: int, most: int | None = None) -> Found:
+    """Search for plans that take less than `makespan`, ns, through at most so many `moments`; with `most`, of so many crossings.
 
     Nothing is found or proven for an instance that is too large, or in which a task has several modes.
     """
     rest = Rest.of(instance)
     if rest is None:
         return Found(None, None)
-    walks = _Walks(instance, rest, makespan, moments)
+    walks = _Walks(instance, rest, makespan, moments, most)
     try:
         walks.go(_Moment(0, 0, 0, instance.rules.packing.free, (), (0,) * len(instance.streams), ()), -1)
     except _CutShortError:
@@ -82,8 +82,10 @@ class _Moment(NamedTuple):
 class _Walks:
     """The search, depth first; what is true of the current walk is undone on the way back."""
 
-    def __init__(self, instance: Instance, rest: Rest, makespan: int, moments: int) -> None:
+    def __init__(self, instance: Instance, rest: Rest, makespan: int, moments: int, most: int | None) -> None:
         count = len(instance)
+        #: Crossings that a plan may have, and those of the walk so far.
+        self._most, self._crossings = most, 0
         self._instance, self._rest, self._left = instance, rest, moments
         self._claims = [row[0] for row in instance.claims]
         self._allowed = [instance.allowed[unit] for unit in instance.unit]
@@ -98,7 +100,8 @@ class _Walks:
         self._class = [choices.index(row) for row in choices]
         #: The longest chains first.
         self._urgency = [-instance.shortest(task) - tail for task, tail in enumerate(tails(instance))]
-        self._known: dict[object, int] = {}
+        #: By what the rest depends on: when walks came there, and with how many crossings (all count as none without a limit).
+        self._known: dict[object, list[tuple[int, int]]] = {}
         self._sync = instance.sync * PS
         self._end = [-1] * count
         self._lane = [row[0] if len(row) == 1 else -1 for row in self._allowed]
@@ -132,10 +135,11 @@ class _Walks:
         ready = self._ready(at)
         places = self._places(at, ready)
         if last < 0 and not at.begun:
-            key = self._key(at, places)
-            if self._known.get(key, at.now + 1) <= at.now:
-                return
-            self._known[key] = at.now
+            known = self._known.setdefault(self._key(at, places), [])
+            for time, crossings in known:
+                if time <= at.now and crossings <= self._crossings:
+                    return
+            known.append((at.now, self._crossings))
         chosen = {place: stream for stream, place in reversed(places.items()) if self._busy[stream] < 0}
         free, guards = at.free, self._instance.rules.packing.guards
         startable = [
@@ -172,12 +176,12 @@ class _Walks:
     def _places(self, at: _Moment, ready: dict[int, dict[int, int]]) -> dict[int, tuple[object, ...]]:
         """For each stream, what tells it from others: its class, what draws tasks to it, what is barred, and who waits."""
         ranks = _ranks([(time, task) for row in ready.values() for task, time in row.items() if time <= at.now])
-        waiting = self._everything & ~at.started
+        waiting, limited = self._everything & ~at.started, self._most is not None
         found: dict[int, tuple[object, ...]] = {}
         for stream in sorted(range(len(self._on)), key=lambda one: self._idle[one]):
             drawing = 0
             for task in members(self._on[stream]):
-                late = self._drawn[task] & waiting and (self._end[task] < 0 or self._end[task] + self._sync > at.now)
+                late = self._drawn[task] & waiting and (limited or self._end[task] < 0 or self._end[task] + self._sync > at.now)
                 if late or self._cluster[task] & waiting:
                     drawing |= 1 << task
             row = ready.get(stream, {})
@@ -199,6 +203,12 @@ class _Walks:
 
     def _start(self, at: _Moment, task: int, stream: int, ready: int) -> None:
         """Start a task now; one without work is over at once."""
+        crossings = self._crossings
+        if self._most is not None:
+            self._crossings += sum([not self._on[stream] >> before & 1 for before in self._instance.before[task]])
+            if self._crossings + self._due(at, task, stream) > self._most:
+                self._crossings = crossings
+                return
         claim, bit = self._claims[task], 1 << task
         barred = (*at.barred[:stream], 0, *at.barred[stream + 1 :])
         at = at._replace(started=at.started | bit, barred=barred, begun=(*at.begun, (claim.kinds, ready)))
@@ -219,6 +229,19 @@ class _Walks:
         self._on[stream] &= ~bit
         for other in followers:
             self._lane[other] = -1
+        self._crossings = crossings
+
+    def _due(self, at: _Moment, starting: int, stream: int) -> int:
+        """How many crossings are sure to follow when a task starts on a stream: not all that one waits for is on one stream."""
+        lane, due = self._lane, 0
+        for task in members(self._everything & ~at.started & ~(1 << starting)):
+            row = (stream if before == starting else lane[before] for before in self._instance.before[task])
+            there = [one for one in row if one >= 0]
+            if lane[task] >= 0:
+                due += len(there) - there.count(lane[task])
+            elif len(there) > 1:
+                due += len(there) - max([there.count(one) for one in there])
+        return due
 
     def _wait(self, at: _Moment, ready: dict[int, dict[int, int]], upcoming: int | None) -> None:
         """Start nothing more now: go on when a task ends or becomes ready."""

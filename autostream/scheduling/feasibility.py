@@ -13,9 +13,9 @@ from autostream.scheduling.problem import Mode, Placement, Problem, Schedule
 def check(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
     """Return every violation in words; an empty tuple means that the schedule is feasible.
 
-    Covers: each task placed once, in a mode and on a stream it may have; clusters; precedences with their sync; one task at a
-    time on a stream; cores and communication; that each task runs as long as its mode, the bandwidth it shares and what runs
-    beside it make it take; the order of the placements; the makespan.
+    Covers: each task placed once, in a mode and on a stream it may have; clusters; the most waits; precedences with their sync;
+    one task at a time on a stream; cores and communication; that each task runs as long as its mode, the bandwidth it shares
+    and what runs beside it make it take; the order of the placements; the makespan.
     """
     names = [task.name for task in problem.tasks]
     count = Counter(placement.task for placement in schedule.placements)
@@ -28,6 +28,7 @@ def check(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
     if wrong:
         return tuple(wrong)
     wrong += _streams(problem, at)
+    wrong += _waits(problem, at)
     wrong += _times(problem, at)
     wrong += _lanes(schedule)
     wrong += _machine(problem, at)
@@ -55,6 +56,12 @@ def _streams(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
     for cluster, streams in clusters.items():
         if len(streams) > 1:
             yield f"cluster {cluster!r} is spread over {', '.join(sorted(streams))}"
+
+
+def _waits(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:
+    waits = sum(at[one.before].stream != at[one.after].stream for one in problem.precedences)
+    if problem.max_waits is not None and waits > problem.max_waits:
+        yield f"{waits} precedences change streams, allowed: {problem.max_waits}"
 
 
 def _times(problem: Problem, at: dict[str, Placement]) -> Iterator[str]:

@@ -24,7 +24,7 @@ _WINDOW = 128
 _AHEAD = 32
 
 #: The new stream of each unit that moves.
-_Change = Mapping[int, int]
+Change = Mapping[int, int]
 
 
 def joined(instance: Instance, plan: Plan, limit: int, effort: int) -> Plan:
@@ -36,13 +36,13 @@ def joined(instance: Instance, plan: Plan, limit: int, effort: int) -> Plan:
         limit: longest makespan that is allowed, ns; a crossing that is saved may cost one sync at most.
         effort: tasks that may be run.
     """
-    search = _Search(instance, plan, max(limit - plan.makespan, 0), effort)
+    search = Search(instance, plan, max(limit - plan.makespan, 0), effort)
     while search.sweep():
         pass
     return search.plan
 
 
-class _Search:
+class Search:
     """A plan that becomes better step by step, and what is known about it."""
 
     def __init__(self, instance: Instance, plan: Plan, slack: int, effort: int) -> None:
@@ -58,9 +58,10 @@ class _Search:
                 self.links[other][one] = self.links[other].get(one, 0) + 1
         #: How much longer the plan might have become, ns, when a change was refused.
         self.refused: dict[tuple[tuple[int, int], ...], int] = {}
-        self._stand_on(plan)
+        self.stand_on(plan)
 
-    def _stand_on(self, plan: Plan) -> None:
+    def stand_on(self, plan: Plan) -> None:
+        """Go on from a plan."""
         self.plan, self.order = plan, plan.order()
         self.place = {task: number for number, task in enumerate(self.order)}
         #: The stream and the start of each unit.
@@ -72,12 +73,12 @@ class _Search:
     def sweep(self) -> bool:
         """Try every change that saves crossings once, what saves most first; True if one was made and effort is left."""
         made = False
-        changes = dict.fromkeys(tuple(sorted(change.items())) for change in (*self._joins(), *self._exchanges()))
-        saving = sorted((self._crossings_more(dict(change)), change) for change in changes)
+        changes = dict.fromkeys(tuple(sorted(change.items())) for change in self.changes())
+        saving = sorted((self.crossings_more(dict(change)), change) for change in changes)
         for _, change in saving:
             moves = {unit: stream for unit, stream in change if self.on[unit] != stream}
             key = tuple(moves.items())
-            more = self._crossings_more(moves)
+            more = self.crossings_more(moves)
             slack = min(self.limit - self.plan.makespan, -more * self.instance.sync)
             if more >= 0 or self.refused.get(key, -1) >= slack:
                 continue
@@ -89,7 +90,12 @@ class _Search:
                 self.refused[key] = slack
         return made
 
-    def _crossings_more(self, moves: _Change) -> int:
+    def changes(self) -> Iterator[Change]:
+        """What is tried in one sweep."""
+        yield from self._joins()
+        yield from self._exchanges()
+
+    def crossings_more(self, moves: Change) -> int:
         """How many crossings more there are when some units have moved."""
         on, more = self.on, 0
         for unit, stream in moves.items():
@@ -103,7 +109,7 @@ class _Search:
 
     # -- changes ----------------------------------------------------------------------------------------------------
 
-    def _joins(self) -> Iterator[_Change]:
+    def _joins(self) -> Iterator[Change]:
         """Either end of each crossing goes to the stream of the other; then with one unit more that it is tied to, and so on."""
         on, allowed = self.on, self.instance.allowed
         ends = ((unit, on[other]) for unit, links in enumerate(self.links) for other in links if on[other] != on[unit])
@@ -115,7 +121,7 @@ class _Search:
             while len(group) < _GROUP:
                 tied = dict.fromkeys(other for one in group for other in self.links[one] if other not in group)
                 more = {
-                    other: self._crossings_more({**group, other: stream})
+                    other: self.crossings_more({**group, other: stream})
                     for other in tied
                     if on[other] != stream and stream in allowed[other]
                 }
@@ -125,7 +131,7 @@ class _Search:
                 group[near] = stream
                 yield dict(group)
 
-    def _exchanges(self) -> Iterator[_Change]:
+    def _exchanges(self) -> Iterator[Change]:
         """Two streams take each other's work from some time on, at the times at which that saves most."""
         free = [unit for unit, allowed in enumerate(self.instance.allowed) if len(allowed) > 1]
         free.sort(key=lambda unit: (-self.start[unit], -unit))
@@ -148,23 +154,35 @@ class _Search:
 
     # -- trying -----------------------------------------------------------------------------------------------------
 
-    def _try(self, moves: _Change, slack: int) -> bool:
+    def _try(self, moves: Change, slack: int) -> bool:
         """Make a change if the plan becomes longer by no more than `slack`; return whether it was made."""
+        more, found = self.ran(moves, slack)
+        if found is None or more > slack:
+            return False
+        self.stand_on(found)
+        return True
+
+    def ran(self, moves: Change, slack: int) -> tuple[int, Plan | None]:
+        """How much longer the plan becomes by a change, ns, and the plan; None if the stretch around it gets too long."""
+        if len(self.order) > _WINDOW and (more := self.estimated(moves)) > slack:
+            return more, None
+        self.effort -= len(self.order)
+        found = replay(self.instance, self._moved(moves), self.order, self.plan.mode)
+        return found.makespan - self.plan.makespan, found
+
+    def estimated(self, moves: Change) -> int:
+        """How much longer the stretch around a change becomes, ns."""
+        self.effort -= min(_WINDOW, len(self.order))
+        place = min(self.place[self.instance.members[unit][0]] for unit in moves)
+        return self._stretch(place).longer(self._moved(moves))
+
+    def _moved(self, moves: Change) -> list[int]:
+        """The stream of each task when some units have moved."""
         stream = list(self.plan.stream)
         for unit, there in moves.items():
             for task in self.instance.members[unit]:
                 stream[task] = there
-        if len(self.order) > _WINDOW:
-            self.effort -= _WINDOW
-            place = min(self.place[self.instance.members[unit][0]] for unit in moves)
-            if not self._stretch(place).bears(stream, slack):
-                return False
-        self.effort -= len(self.order)
-        found = replay(self.instance, stream, self.order, self.plan.mode)
-        if found.makespan > self.plan.makespan + slack:
-            return False
-        self._stand_on(found)
-        return True
+        return stream
 
     def _stretch(self, place: int) -> _Stretch:
         """The stretch around a place in the order."""
@@ -185,9 +203,9 @@ class _Stretch:
         self.mode = [plan.mode[task] for task in self.tasks]
         self.makespan = self._makespan(plan.stream)
 
-    def bears(self, stream: Sequence[int], slack: int) -> bool:
-        """True if it becomes longer by no more than `slack` on other streams, which are given for all tasks of the plan."""
-        return self._makespan(stream) <= self.makespan + slack
+    def longer(self, stream: Sequence[int]) -> int:
+        """How much longer it becomes on other streams, which are given for all tasks of the plan, ns."""
+        return self._makespan(stream) - self.makespan
 
     def _makespan(self, stream: Sequence[int]) -> int:
         return replay(self.alone, [stream[task] for task in self.tasks], self.order, self.mode).makespan

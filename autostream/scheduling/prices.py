@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 
 from ortools.linear_solver import pywraplp
 
+from autostream.scheduling.bitsets import bits, members
 from autostream.scheduling.division import reach
 from autostream.scheduling.instance import Instance
 
 #: The price of one unit of time for each unit of work.
 ONE = 1_000_000_000
-#: Most tasks of an instance, and sets of them, that are worth a program.
-_TASKS, _SETS = 48, 2_000
+#: Most tasks of an instance, and sets of them, that are worth a program that is solved again and again.
+_TASKS, SETS = 256, 2_000
 
 
 class Prices:
@@ -41,14 +42,14 @@ class Prices:
         return len(self._sets)
 
     @classmethod
-    def of(cls, instance: Instance) -> Prices | None:
-        """The program of an instance, None where it is too large or a task has several modes."""
+    def of(cls, instance: Instance, most: int = SETS) -> Prices | None:
+        """The program of an instance, None where there are more than `most` sets of tasks or a task has several modes."""
         if len(instance) > _TASKS or any(len(row) > 1 for row in instance.modes):
             return None
         found: list[tuple[int, ...]] = []
         for row in _at_once(instance):
             found.append(row)
-            if len(found) > _SETS:
+            if len(found) > most:
                 return None
         return cls(instance, found)
 
@@ -73,20 +74,24 @@ def _earned(prices: Sequence[int], row: Sequence[int], stretches: Sequence[int])
 def _at_once(instance: Instance) -> Iterator[tuple[int, ...]]:
     """Every set of tasks that may run at once: no precedence, no cluster or only stream in common, and the machine suffices."""
     count, claims, packing = len(instance), [row[0] for row in instance.claims], instance.rules.packing
-    after = reach(instance.after, reversed(range(count)))
+    after, before = reach(instance.after, reversed(range(count))), reach(instance.before, range(count))
     streams = [instance.allowed[unit] for unit in instance.unit]
     most = len({stream for row in instance.allowed for stream in row})
-
-    def together(one: int, other: int) -> bool:
-        bound = instance.unit[one] == instance.unit[other] or (len(streams[one]) == 1 and streams[one] == streams[other])
-        return not (bound or after[one] >> other & 1)
-
-    beside = [sum(1 << other for other in range(task + 1, count) if together(task, other)) for task in range(count)]
+    #: By the only stream that tasks may run on.
+    alone: dict[int, int] = {}
+    for task, row in enumerate(streams):
+        if len(row) == 1:
+            alone[row[0]] = alone.get(row[0], 0) | 1 << task
+    beside = []
+    for task in range(count):
+        never = after[task] | before[task] | bits(instance.members[instance.unit[task]])
+        never |= alone[streams[task][0]] if len(streams[task]) == 1 else 0
+        beside.append(((1 << count) - (2 << task)) & ~never)
 
     def grown(row: tuple[int, ...], free: int, others: int) -> Iterator[tuple[int, ...]]:
-        for task in range(row[-1] + 1 if row else 0, count):
+        for task in members(others):
             left = free - claims[task].demand
-            if others >> task & 1 and claims[task].work and left & packing.guards == packing.guards:
+            if claims[task].work and left & packing.guards == packing.guards:
                 yield (*row, task)
                 if len(row) + 1 < most:
                     yield from grown((*row, task), left, others & beside[task])

@@ -63,6 +63,8 @@ class Problem:
     hbm_contention: int = 1000
     cube_vector_slowdown: int = 1000
     compute_comm_slowdown: int = 1000
+    #: Most precedences whose tasks are on different streams; None = as many as pay.
+    max_waits: int | None = None
 
     @property
     def open_streams(self) -> tuple[str, ...]:

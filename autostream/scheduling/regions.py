@@ -11,14 +11,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from autostream.scheduling.assembly import assembled
-from autostream.scheduling.bounds import Bound, whole_bound
+from autostream.scheduling.bounds import bound
 from autostream.scheduling.climb import climb_in_windows
 from autostream.scheduling.cpsat import Solution, solve
 from autostream.scheduling.describe import described
-from autostream.scheduling.division import Division, Segment, divide
+from autostream.scheduling.division import Division, Segment, divide, divide_around
 from autostream.scheduling.greedy import DEEP, greedy
 from autostream.scheduling.instance import Instance
+from autostream.scheduling.placing import placed
 from autostream.scheduling.problem import Problem, Schedule
+from autostream.scheduling.proofs import Proven, proven, proven_whole
 from autostream.scheduling.repeats import climb_repeats
 from autostream.scheduling.replay import Plan
 from autostream.scheduling.rules import ruled
@@ -26,8 +28,12 @@ from autostream.scheduling.thrift import thrifty
 
 #: What one unit of the budget buys for the search that follows when what was set aside has been placed: tasks that are run.
 _RUN_TASKS = 40_000
-#: The same for the search for fewer crossings.
+#: How many times as many the placing itself may run, which begins at several plans.
+_PLACING = 4
+#: What one unit of the budget buys for the search for fewer crossings.
 _THRIFT_TASKS = 100_000
+#: Least share of the budget for a segment with an opening: there is one, and it is large.
+_OPENING = 0.15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,27 +48,19 @@ class Divided:
         began = time.perf_counter()
         instance = Instance.of(problem)
         division = divide(instance)
-        lower = whole_bound(instance, division)
         solutions = _Chain(instance, division, self.budget, self.max_tasks).solutions()
-        plan = assembled(instance, division, solutions)
-        # Each region is proven to the nanosecond, rounded: half of one may be missing.
-        proven = -(len(division.regions) // 2) + sum(
-            solution.proven - segment.overlap(instance) for solution, segment in zip(solutions, division.segments, strict=True)
-        )
-        if proven > lower.time and not division.aside:  # beside what was set aside other runs are possible than those searched
-            lower = Bound(proven, "search")
+        kinds = proven(division, solutions)
+        lower = proven_whole(instance, division, kinds)
         alone = len(solutions) == 1 and not division.aside
         rivals = list(_whole(instance, alone=alone))
-        plan = min((plan, *rivals), key=lambda candidate: candidate.rank)
-        if division.aside:
-            plan = _climbed(instance, division, plan, lower.time, round(self.budget * _RUN_TASKS))
+        plan = _fitted(instance, division, assembled(instance, division, solutions), rivals, lower.time, self.budget)
         plan = thrifty(instance, division, plan, rivals, round(self.budget * _THRIFT_TASKS)).renamed(instance)
         return plan.schedule(
             instance,
             strategy="cpsat",
             bound=lower.time,
             bound_by=lower.by,
-            regions=described(instance, division, plan, _lower_bounds(instance, division, solutions)),
+            regions=described(instance, division, plan, _lower_bounds(instance, division, kinds), lower.time),
             seconds=time.perf_counter() - began,
         )
 
@@ -78,18 +76,27 @@ def _whole(instance: Instance, *, alone: bool) -> Iterator[Plan]:
         yield from ruled(instance)
 
 
-def _climbed(instance: Instance, division: Division, plan: Plan, lower: int, effort: int) -> Plan:
+def _fitted(
+    instance: Instance, division: Division, plans: Sequence[Plan], rivals: Sequence[Plan], lower: int, budget: float
+) -> Plan:
+    """The best of some plans, of which the best is the first, and rivals; and where something was set aside, a better one."""
+    plan = min((plans[0], *rivals), key=lambda candidate: candidate.rank)
+    if not division.aside:
+        return plan
+    effort = round(budget * _RUN_TASKS)
     if len(instance) <= DEEP:
+        plan = placed(instance, division, (plan, *plans), lower, _PLACING * effort)
         return climb_in_windows(instance, plan, lower, effort)
+    plan = placed(instance, division, (plan,), lower, effort // 2)
     cuts = [segment.entry for segment in division.segments if segment.entry is not None]
     return climb_repeats(instance, plan, cuts, effort // 2)  # equal windows are searched once: half buys more
 
 
-def _lower_bounds(instance: Instance, division: Division, solutions: list[Solution]) -> list[int]:
+def _lower_bounds(instance: Instance, division: Division, kinds: Sequence[Proven]) -> list[int]:
     """What is proven about each region, without its cuts."""
     return [
-        solution.proven - segment.cut_time(instance)
-        for segment, solution in zip(division.segments, solutions, strict=True)
+        kinds[kind].alone - segment.cut_time(instance)
+        for segment, kind in zip(division.segments, division.kinds, strict=True)
         if segment.inner
     ]
 
@@ -103,7 +110,7 @@ class _Chain:
     """
 
     def __init__(self, instance: Instance, division: Division, budget: float, max_tasks: int) -> None:
-        self.instance, self.max_tasks = instance, max_tasks
+        self.instance, self.opening, self.max_tasks = instance, set(division.opening), max_tasks
         self.segments, self.kinds, self.parts = division.segments, division.kinds, division.parts
         self.rigid = self._rigid()
         #: Time of all segments of each kind.
@@ -192,8 +199,22 @@ class _Chain:
         if form not in self.known:
             share = max(self.weight[kind] / max(sum(self.weight), 1), 1 / (4 * len(self.weight)))
             # Where the cuts are bound to go is a restriction: what is proven is proven without it.
-            self.known[form] = solve(part, self.budget * share, self.max_tasks, self.parts[kind])
+            self.known[form] = self._opened(segment, part, self.parts[kind], self.budget * share)
         return self.known[form]
+
+    def _opened(self, segment: Segment, part: Instance, free: Instance, budget: float) -> Solution:
+        """The solution of a segment; of that with the opening also one that does without it first, and fits it in."""
+        if self.opening.isdisjoint(segment.tasks):
+            return solve(part, budget, self.max_tasks, free)
+        budget = max(budget, self.budget * _OPENING)
+        within = divide_around(part, [number for number, task in enumerate(segment.tasks) if task in self.opening])
+        plans = assembled(part, within, _Chain(part, within, budget, self.max_tasks).solutions())
+        lower = bound(free)
+        plan = _fitted(part, within, plans, (), lower, budget)
+        if plan.makespan <= lower:
+            return Solution(plan=plan, proven=lower)
+        solution = solve(part, budget, self.max_tasks, free)
+        return replace(solution, plan=min(solution.plan, plan, key=lambda one: one.rank))
 
 
 def _last_stream(here: int, gate: int) -> int:

@@ -23,9 +23,11 @@ def test_any_solutions_of_the_regions_make_a_plan(given_problem: Problem) -> Non
     division = divide(instance)
     solutions = [Solution(plan=greedy(division.parts[kind]), proven=0) for kind in division.kinds]
     # Regions that were solved apart may put the parts of a cluster on different streams; nothing else ties them.
-    plan = assembled(instance, division, solutions)
+    plans = assembled(instance, division, solutions)
+    assert plans[0].rank == min(plan.rank for plan in plans)
     if all(len(members) == 1 for members in instance.members):
-        assert check(given_problem, plan.schedule(instance, strategy="", bound=0, seconds=0.0)) == ()
+        for plan in plans:
+            assert check(given_problem, plan.schedule(instance, strategy="", bound=0, seconds=0.0)) == ()
 
 
 def test_what_was_set_aside_runs_on_a_stream_of_its_own_where_that_is_faster() -> None:

@@ -7,7 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autostream.scheduling import critical_path, explained_bound, lower_bound
+from autostream.scheduling.bounds import whole_bound
+from autostream.scheduling.division import divide_around
 from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import MAIN, Mode, Problem, Task
 from autostream.scheduling.regions import Divided
 from tests.scheduling.problems import comm, cube, optimum, problem, problems, vector
@@ -65,6 +68,47 @@ def test_no_schedule_beats_the_bound(given: Problem) -> None:
 def test_no_schedule_beats_the_bound_where_kernels_interfere(given: Problem, kernels: int, comm_: int) -> None:
     given = replace(given, cube_vector_slowdown=kernels, hbm_contention=1100, compute_comm_slowdown=comm_)
     assert lower_bound(given) <= optimum(given)
+
+
+@st.composite
+def kernels(draw: st.DrawFn, *, most: int = 5) -> Problem:
+    """Kernels that hold all cores of their kind, in a chain or beside it, now and then a collective or a task without cores."""
+    tasks, edges, last = [], [], ""
+    for number in range(draw(st.integers(2, most))):
+        name, time = f"t{number}", draw(st.integers(1, 30))
+        kind = draw(st.sampled_from(["cube", "vector"] * 3 + ["comm", "free"]))
+        tasks.append(
+            comm(name, time, stream=None)
+            if kind == "comm"
+            else cube(name, time, aic=0)
+            if kind == "free"
+            else cube(name, time)
+            if kind == "cube"
+            else vector(name, time)
+        )
+        if draw(st.booleans()):
+            edges += [f"{last}>{name}"] if last else []
+            last = name
+        elif number and draw(st.booleans()):
+            edges.append(f"t{draw(st.integers(0, number - 1))}>{name}")
+    return problem(tasks, edges, sync=draw(st.sampled_from([0, 1, 5])), side=1)
+
+
+@settings(max_examples=40)
+@given(kernels(), st.sampled_from([1100, 1300, 1500, 1900]), st.data())
+def test_no_schedule_beats_the_bound_whatever_is_set_aside(drawn: Problem, slower: int, data: st.DataObject) -> None:
+    given = replace(drawn, cube_vector_slowdown=slower, compute_comm_slowdown=1200)
+    instance = Instance.of(given)
+    aside = data.draw(st.sets(st.sampled_from(range(len(instance)))))
+    assert whole_bound(instance, divide_around(instance, aside)).time <= optimum(given)
+
+
+def test_what_is_set_aside_slows_down_what_it_runs_beside() -> None:
+    """A tenth of its work is lost, as nothing pauses."""
+    given = replace(problem([cube("a", 60), cube("b", 40), vector("c", 50)], ["a>b"], sync=0), cube_vector_slowdown=1100)
+    instance = Instance.of(given)
+    assert whole_bound(instance, divide_around(instance, [2])) == (105, "critical path")
+    assert optimum(given) == 105
 
 
 def test_what_runs_beside_a_row_of_kernels_slows_it_down() -> None:

@@ -99,6 +99,6 @@ def test_remembering_what_was_run_changes_nothing(plain: Problem) -> None:
         patch.setattr(climbing, "replay", lambda *arguments: ran.append(1) or replay(*arguments))
         after = climb(instance, serial(instance), 0, 3000)
         few = len(ran)
-        patch.setattr(climbing._Climb, "_ran", lambda self, *step: climbing.replay(self.instance, *step))
+        patch.setattr(climbing.Climb, "_ran", lambda self, *step: climbing.replay(self.instance, *step))
         assert climb(instance, serial(instance), 0, 3000) == after
     assert few <= len(ran) - few

@@ -7,14 +7,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autostream.scheduling import describe
-from autostream.scheduling.describe import described
+from autostream.scheduling.describe import ASIDE, described
 from autostream.scheduling.division import divide, part
 from autostream.scheduling.greedy import greedy
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.paths import topological
 from autostream.scheduling.problem import Problem
 from autostream.scheduling.replay import replay
-from tests.scheduling.problems import problems
+from tests.scheduling.problems import problem, problems, vector
 from tests.scheduling.test_division import layers
 
 
@@ -49,3 +49,19 @@ def test_equal_regions_are_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     regions = described(instance, divide(instance), greedy(instance), [60] * 40)
     assert {(region.makespan, region.reason) for region in regions} == {(60, "no schedule is faster: bound by critical path")}
     assert len(ran) <= 5
+
+
+def test_what_was_set_aside_takes_what_it_adds_to_the_rest() -> None:
+    given_problem = layers(4)
+    edges = [f"{edge.before}>{edge.after}" for edge in given_problem.precedences]
+    beside = problem([*given_problem.tasks, vector("write", 9)], [*edges, "vec0>write"])
+    instance = Instance.of(beside)
+    division = divide(instance)
+    core = [task for task in range(len(instance)) if instance.names[task] != "write"]
+    stream = [int(name.startswith("vec")) for name in instance.names]
+    late = replay(instance, stream, [*core, instance.names.index("write")], [0] * len(instance))
+    alone = replay(part(instance, core), [stream[task] for task in core], range(len(core)), [0] * len(core))
+    assert late.makespan == alone.makespan + 9
+    for whole, lower in ((0, 0), (late.makespan - 2, 7), (late.makespan + 5, 9)):
+        region = described(instance, division, late, [60] * 4, whole)[-1]
+        assert (region.name, region.makespan, region.lower_bound, region.status) == (ASIDE, 9, lower, "serial")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hypothesis import given
+from hypothesis import strategies as st
 
-from autostream.scheduling.division import divide
+from autostream.scheduling.division import divide, divide_around
 from autostream.scheduling.instance import Instance
 from autostream.scheduling.problem import Problem
 from tests.scheduling.problems import comm, cube, problem, problems, vector
@@ -54,6 +55,30 @@ def test_a_prologue_and_dead_ends_are_set_aside() -> None:
     assert aside == ["rope", "write"]
 
 
+def test_a_prologue_that_does_not_fit_beside_the_first_region_comes_back() -> None:
+    """With the mask there is more to do on the vector cores before the end of the first layer than it takes without."""
+    given = layers(12)
+    edges = [f"{edge.before}>{edge.after}" for edge in given.precedences]
+    tasks = [vector("mask", 25), vector("late", 3), *given.tasks]
+    beside = problem(tasks, [*edges, *(f"mask>vec{n}" for n in range(12)), *(f"late>vec{n}" for n in range(6, 12))])
+    regions, aside = names(beside)
+    assert regions == [["mask", "norm0", "cube0", "vec0"], *([f"cube{n}", f"vec{n}"] for n in range(1, 12))]
+    assert aside == ["late"]
+    instance = Instance.of(beside)
+    assert [instance.names[task] for task in divide(instance).opening] == ["mask"]
+
+
+def test_what_lies_between_two_cuts_is_not_set_aside() -> None:
+    """A short branch of one layer stands in the way of no cut."""
+    given = layers(12)
+    edges = [f"{edge.before}>{edge.after}" for edge in given.precedences]
+    tasks = [vector("rope", 2), *given.tasks[:2], vector("branch", 3), *given.tasks[2:]]
+    beside = problem(tasks, [*edges, *(f"rope>vec{n}" for n in range(12)), "norm0>branch>add0"])
+    regions, aside = names(beside)
+    assert regions[0] == ["cube0", "branch", "vec0"]
+    assert aside == ["rope"]
+
+
 def test_what_is_too_long_to_set_aside_stays_and_forbids_the_cuts_it_spans() -> None:
     given = layers(4)
     tasks = [cube("long", 200), *given.tasks]
@@ -101,6 +126,16 @@ def test_segments_cover_the_core_and_cuts_are_ordered_with_everything_in_it(give
     for segment in division.segments:
         for cut in {segment.entry, segment.exit} - {None}:
             assert all(other == cut or other in after[cut] or cut in after[other] for other in everyone)
+
+
+@given(problems(most=14), st.data())
+def test_anything_may_be_set_aside(given: Problem, data: st.DataObject) -> None:
+    instance = Instance.of(given)
+    units = data.draw(st.sets(st.sampled_from(range(len(instance.members)))))
+    aside = sorted(task for unit in units for task in instance.members[unit])
+    division = divide_around(instance, aside)
+    assert list(division.aside) == aside
+    assert sorted({task for segment in division.segments for task in segment.tasks} | {*aside}) == list(range(len(instance)))
 
 
 @given(problems(most=14))
