@@ -7,7 +7,6 @@ each graph alone is modest. Compiled graphs are never taken apart, so nothing is
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autostream.cost.model import Machine
@@ -56,15 +55,6 @@ class Limits:
         return (need.streams, self.streams), (need.events, self.events)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Region:
-    """A part of a schedule that can be left out: what it gains, ns, and what it takes. Regions may share streams."""
-
-    gain: int
-    streams: frozenset[str]
-    events: int
-
-
 class Ledger:
     """Counts what graphs take; may be used from several threads."""
 
@@ -77,6 +67,14 @@ class Ledger:
     def used(self) -> Need:
         """What has been taken so far."""
         return self._used
+
+    def left(self, limits: Limits) -> Limits:
+        """Return what is left of the limits, below 0 where what runs as it is takes more."""
+        used = self._used
+        return Limits(
+            streams=None if limits.streams is None else limits.streams - used.streams,
+            events=None if limits.events is None else limits.events - used.events,
+        )
 
     def reserve(self, need: Need, limits: Limits) -> str | None:
         """Take what one graph needs and return None, or take nothing and return why that is too much."""
@@ -124,28 +122,6 @@ def need_as_given(graph: OpGraph | None) -> Need:
     tasks = [op for op in graph or () if op.unit is not Unit.FREE]
     streams = {op.stream or (HCCL if op.on_comm_stream else DEFAULT) for op in tasks}
     return Need(streams=max(1, len(streams)), events=0)
-
-
-def within_budget(regions: Sequence[Region], free: Need) -> tuple[int, ...]:
-    """Return the positions of the regions to keep, ascending: the ones with the least gain go first.
-
-    Regions are taken from the largest gain down (of equal ones the earlier first), each if it still fits. A stream that a kept
-    region opens costs the next one nothing.
-
-    Args:
-        regions: what could be left out.
-        free: what the process has left for all of them together.
-    """
-    kept: list[int] = []
-    open_streams: frozenset[str] = frozenset()
-    events = 0
-    for position in sorted(range(len(regions)), key=lambda position: (-regions[position].gain, position)):
-        region = regions[position]
-        together = open_streams | region.streams
-        if len(together) <= free.streams and events + region.events <= free.events:
-            kept.append(position)
-            open_streams, events = together, events + region.events
-    return tuple(sorted(kept))
 
 
 def _explain(need: Need, used: Need, graphs: int, limits: Limits) -> str:

@@ -42,6 +42,9 @@ class Options(BaseModel):
     #: Streams and events that all graphs compiled in one process may take together; None = what the chip file says.
     stream_budget: int | None = Field(default=None, ge=1)
     event_budget: int | None = Field(default=None, ge=0)
+    #: Waits between two streams that the scheduled graph may have, those of its collectives included; None = as many as pay.
+    #: Of the plans with no more, the shortest that is found is taken.
+    max_waits: int | None = Field(default=None, ge=0)
     #: Bytes of intermediate buffers that the schedule may take at its peak beyond the graph as given; None = no cap.
     max_extra_bytes: int | None = Field(default=None, ge=0)
     #: Modules (``layers.0.shared_expert``, or an end of such a path) that are meant to run beside the rest: the report says for

@@ -12,8 +12,8 @@ class Verdict:
     accepted: bool
     #: Machine-readable reason: ``accepted``, ``no-gain``, ``within-error``, ``nothing-to-overlap``, ``dynamic-shape``,
     #: ``no-shapes``, ``hand-written-sync``, ``already-scheduled``, ``not-convertible``, ``single-stream``, ``unsupported``,
-    #: ``over-memory-cap``, ``over-budget``, ``ranks-disagree``, ``unverified``, ``error``; ``as-written`` where nobody asked for
-    #: a plan.
+    #: ``over-memory-cap``, ``over-wait-cap``, ``over-budget``, ``ranks-disagree``, ``unverified``, ``error``;
+    #: ``as-written`` where nobody asked for a plan.
     code: str
     #: The same for people, one sentence.
     reason: str

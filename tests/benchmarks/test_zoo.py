@@ -37,6 +37,21 @@ def test_no_strategy_is_faster_than_the_bound_and_a_pattern_is_simulated_beside_
     assert pattern["by_hand_sync_edges"] > 0
 
 
+def test_with_no_more_waits_than_the_best_rule_ours_is_as_good_and_as_few_as_are_needed_are_told(npu_host: None) -> None:
+    result = _run(ZOO["npu/moe-bf16-ep16-b256"])
+    (row,) = result["rows"]
+    rival, within = row["baselines"][row["best_baseline"]], row["within_edges"]
+    assert row["autostream"]["sync_edges"] > rival["sync_edges"] == within["edges_allowed"] >= within["sync_edges"]
+    assert rival["time_ns"] >= within["time_ns"] > row["autostream"]["time_ns"]
+    assert within["code"] == "accepted" and within["emitted"]["cross_edges"] <= within["edges_allowed"]
+    assert within["fewest_edges_as_good"] == rival["sync_edges"] and within["fewer_is_proved_impossible"]
+    times = list(within["time_ns_by_edges"].values())
+    assert times == sorted(times, reverse=True)
+    summary = result["summary"]
+    assert summary["worse_within_the_edges_of_the_best_baseline"] == []
+    assert summary["proved_that_no_plan_with_fewer_edges_is_as_good"] == ["npu/moe-bf16-ep16-b256 on 910B2"]
+
+
 def test_a_model_that_fails_is_reported_and_the_next_one_runs() -> None:
     broken = Entry(name="control/broken", family="control", build=_broken, expected="control")
     result = _run(broken, ZOO["control/chain"])

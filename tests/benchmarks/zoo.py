@@ -152,6 +152,7 @@ def _summary(rows: Sequence[dict[str, Any]], patterns: Sequence[dict[str, Any]])
             _where(row): row["ns_saved_per_extra_edge"] for row in compared if _syncs(row)[0] > _syncs(row)[1]
         },
         "not_fewer_sync_edges": [_where(row) for row in compared if not row["fewer_sync_edges"]],
+        **_within_edges([row for row in compared if "within_edges" in row]),
         "closed_to_optimality": sum(row["status"] in ("optimal", "near-optimal") for row in compared),
         "regions": sum(row["regions"]["all"] for row in compared),
         "regions_closed_to_optimality": sum(row["regions"]["closed"] for row in compared),
@@ -161,6 +162,28 @@ def _summary(rows: Sequence[dict[str, Any]], patterns: Sequence[dict[str, Any]])
         "controls": len(controls),
         "controls_touched": [_where(row) for row in controls if row["accepted"]],
         "patterns_better_than_ours": [p["pattern"] for p in patterns if not p["at_least_as_good"]],
+    }
+
+
+def _within_edges(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What becomes of the models with no fewer waits than the best rule when ours may have no more than that rule."""
+    worse, fewer, least, none = [], {}, [], []
+    for row in rows:
+        within, where = row["within_edges"], _where(row)
+        if not within["at_least_as_good"]:
+            worse.append(where)
+        fewest = within["fewest_edges_as_good"]
+        if fewest is not None and fewest < within["edges_allowed"]:
+            fewer[where] = f"{fewest} instead of {within['edges_allowed']}"
+        elif within["fewer_is_proved_impossible"]:
+            least.append(where)
+        else:
+            none.append(where)
+    return {
+        "worse_within_the_edges_of_the_best_baseline": worse,
+        "as_good_with_fewer_edges_if_capped": fewer,
+        "proved_that_no_plan_with_fewer_edges_is_as_good": least,
+        "no_plan_with_fewer_edges_found_that_is_as_good": none,
     }
 
 
@@ -183,15 +206,37 @@ def _show(result: dict[str, Any]) -> None:
     for row in result["rows"]:
         table.add_row(*_cells(row))
     console.print(table)
+    if any("within_edges" in row for row in result["rows"]):
+        console.print(_capped(result["rows"]))
     if result["patterns"]:
         console.print(_patterns(result["patterns"]))
     lines = [f"skipped {name}: {reason}" for name, reason in result["skipped"].items()]
     lines += [f"failed {item['model']}: {item['error']}" for item in result["failed"]]
     for key, value in result["summary"].items():
-        text = ", ".join(value) or "none" if isinstance(value, list) else str(value)
+        listed = [f"{name}: {told}" for name, told in value.items()] if isinstance(value, dict) else value
+        text = ", ".join(listed) or "none" if isinstance(listed, list) else str(listed)
         lines.append(f"{key.replace('_', ' ')}: {text}")
     for line in lines:
         console.print(line, markup=False, highlight=False)
+
+
+def _capped(rows: Sequence[dict[str, Any]]) -> Table:
+    table = Table(
+        title="No more waits than the best rule: simulated times, us",
+        caption="Only where ours has no fewer by itself. As good: the fewest waits with which ours takes no longer than the "
+        "rule; (least) if it is proved that no plan with fewer does.",
+    )
+    for column in ("model", "best other", "time", "syncs", "ours within that", "syncs", "as good", "ours without", "syncs"):
+        table.add_column(column, justify="left" if column in ("model", "best other") else "right", no_wrap=True)
+    for row in rows:
+        if "within_edges" in row:
+            best, ours, within = row["baselines"][row["best_baseline"]], row["autostream"], row["within_edges"]
+            time_within = _us(within["time_ns"]) if within["at_least_as_good"] else f"[red]{_us(within['time_ns'])}[/red]"
+            fewest = f"{within['fewest_edges_as_good']}{' (least)' if within['fewer_is_proved_impossible'] else ''}"
+            name, rule = f"{row['model']} {row['chip']}", row["best_baseline"]
+            theirs, free = (_us(best["time_ns"]), str(best["sync_edges"])), (_us(ours["time_ns"]), str(ours["sync_edges"]))
+            table.add_row(name, rule, *theirs, time_within, str(within["sync_edges"]), fewest, *free)
+    return table
 
 
 def _patterns(patterns: Sequence[dict[str, Any]]) -> Table:

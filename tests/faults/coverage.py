@@ -60,7 +60,7 @@ TESTS: Mapping[str, tuple[str, ...]] = {
     ),
     "A13": (
         f"{_B}test_a13_a_model_cut_into_layers_fills_the_budget_after_nine_sizes",
-        f"{_B}test_a13_the_regions_that_gain_least_go_first",
+        "test_affordable.py::test_the_plan_for_few_events_is_the_one_for_few_waits",
         f"{_B}test_a13_a65_the_budget_is_one_of_the_process_over_graphs_of_every_family",
         f"{_B}test_a13_what_is_declined_takes_only_what_it_would_take_anyway",
         f"{_B}test_a13_an_offline_schedule_is_judged_alone_and_takes_nothing",

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 import autostream
 from autostream import budget
-from autostream.budget import Ledger, Limits, Need, Region, need_of, within_budget
+from autostream.budget import Ledger, Limits, Need, need_of
 from autostream.cost import load_chip
 from autostream.demo import moe_decode_layer
 from autostream.graph.capture import capture
@@ -61,12 +61,6 @@ def test_a13_a_model_cut_into_layers_fills_the_budget_after_nine_sizes() -> None
             assert refusals[-1] is not None
             assert "600 graphs of this size fit" in refusals[-1]
     assert sizes == [63] * 9 + [600 - 9 * 63] + [0] * 6
-
-
-def test_a13_the_regions_that_gain_least_go_first() -> None:
-    regions = [Region(gain=gain, streams=frozenset({"autostream_1"}), events=6) for gain in (40, 10, 30, 20)]
-    kept = [within_budget(regions, Need(streams=1, events=events)) for events in (24, 18, 12, 6, 5)]
-    assert kept == [(0, 1, 2, 3), (0, 2, 3), (0, 2), (0,), ()]
 
 
 def _joined(rows: int) -> fx.GraphModule:
