@@ -1,7 +1,48 @@
 """Automatic multi-stream scheduling for PyTorch graphs on Ascend NPUs.
 
-``autostream.compile(model)``, ``config.post_grad_custom_post_pass = autostream.pass_`` (or the pre slot), and offline
-``autostream.schedule / check / lower``. Names are loaded on first use, so importing the package does not import torch.
+In a process that runs on an NPU:
+
+compile(model, *, chip, profile, options, **torch_compile_kwargs)
+    the model compiled by torch.compile, with every graph of it scheduled where that gains; returns what torch.compile returns
+StreamPass(*, chip, profile, options, cost_model)
+    the pass for ``config.post_grad_custom_post_pass`` (or the pre slot) of a TorchAir configuration of your own
+pass_
+    a StreamPass with default options
+reports()
+    the reports of the graphs compiled in this process, newest last: autostream.report.Document, plain data
+
+Anywhere, without an NPU:
+
+schedule(program, example_inputs, *, example_kwargs, chip, profile, options, what_if)
+    the program scheduled, as a ScheduleResult
+schedule_dump(path, *, profile, chip, options)
+    a plan made of the Ascend IR dump of a compiled graph, as a DumpPlan
+inspect(program, example_inputs, *, example_kwargs, chip, semantics, suppressions)
+    what a program with streams is found to do, as an Inspection
+check(program, example_inputs, *, example_kwargs, chip, semantics, suppressions)
+    the findings of inspect alone: autostream.program.Finding
+lower(program, example_inputs, *, example_kwargs, chip, profile, options)
+    the Ascend IR of the scheduled program, as text
+offline.activate()
+    makes torch_npu, torch.ops.npu and torchair importable where CANN is missing
+
+What they take and give:
+
+Options(**values)
+    the options with their defaults, which README.md explains one by one; a mapping does wherever options are taken
+ScheduleResult
+    of schedule: verdict, report, graph_module, program (what was read back of it), findings, save(folder), lower(), and more
+DumpPlan
+    of schedule_dump: verdict, report, nodes (stream and waits of each), rewritten (the dump with the plan in it), save(folder)
+Inspection
+    of inspect: programs (on each level that could be read), findings, and the suppressed ones
+Verdict
+    accepted or declined, a code, the reason, and the simulated times it rests on
+AutostreamError
+    base class of what is raised on purpose; the others are in autostream.errors
+
+``help(autostream.schedule)`` and so on tell the rest: defaults, units, errors. What to plug in (prices, strategies) is shown in
+notebooks/5_extend.ipynb. Names are loaded on first use, so importing the package does not import torch.
 """
 
 from __future__ import annotations

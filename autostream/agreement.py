@@ -20,7 +20,11 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-from autostream.graph.model import OpGraph
+from torch import fx
+
+from autostream.graph import Op
+from autostream.graph.calls import look
+from autostream.graph.groups import group_name
 from autostream.outcome import Outcome
 
 #: What a rank reports that leaves its graph as it is.
@@ -44,14 +48,14 @@ def digest(outcome: Outcome | None) -> str:
     return hashlib.sha256("\n".join([*steps, "", *edges]).encode()).hexdigest()
 
 
-def refusal(plan: str, graph: OpGraph | None, *, timeout: float) -> str | None:
+def refusal(plan: str, graph: Iterable[Op] | fx.Graph, *, timeout: float) -> str | None:
     """Compare `plan` (see `digest`) with the other ranks' and return why no rank may use its own, or None.
 
-    Every rank must call this for every graph it compiles, also where it declined; see `_ranks` for whom it asks.
+    Every rank must call this for every graph it compiles, also where it declined or failed; see `_ranks` for whom it asks.
 
     Args:
         plan: digest of this rank's plan.
-        graph: the graph as it was given, None if it could not be captured.
+        graph: operators of the graph as it was given, or the FX graph where it was not captured: both name the same groups.
         timeout: seconds to wait for the other ranks.
     """
     distributed = _distributed()
@@ -70,11 +74,11 @@ def refusal(plan: str, graph: OpGraph | None, *, timeout: float) -> str | None:
     name = f"{'-'.join(map(str, ranks))}/{number}"
     try:
         store.set(f"{name}/{me}", f"{plan} {_process}")
-    except RuntimeError as error:  # nothing was reported, so the others decline as well
+        proposal = _proposal(store, name, ranks, timeout)
+        # The store decides once: whoever comes first speaks for all. An empty text is "nobody has spoken".
+        decided = store.compare_set(f"{name}/decision", "", proposal).decode()
+    except RuntimeError as error:  # without the store there is no decision for anybody who has not read it
         return f"the store of torch.distributed cannot be reached: {error}"
-    proposal = _proposal(store, name, ranks, timeout)
-    # The store decides once: whoever comes first speaks for all. An empty text is "nobody has spoken".
-    decided = store.compare_set(f"{name}/decision", "", proposal).decode()
     if decided.startswith(_NO):
         return str(decided[len(_NO) :])
     if _process not in decided[len(_YES) :].split():
@@ -109,7 +113,12 @@ def _distributed() -> Any:
     return distributed if distributed.is_available() and distributed.is_initialized() else None
 
 
-def _ranks(distributed: Any, graph: OpGraph | None) -> tuple[int, ...]:
+def _groups(graph: Iterable[Op] | fx.Graph) -> list[str]:
+    named = (group_name(look(node)) for node in graph.nodes) if isinstance(graph, fx.Graph) else (op.group for op in graph)
+    return sorted({group for group in named if group})
+
+
+def _ranks(distributed: Any, graph: Iterable[Op] | fx.Graph) -> tuple[int, ...]:
     """Return the ranks that must agree, ascending: those of the graph's largest process group if it holds the other groups.
 
     Every rank otherwise, and where there is no group or one is not known here. With groups that cross (rows and columns of a
@@ -117,7 +126,7 @@ def _ranks(distributed: Any, graph: OpGraph | None) -> tuple[int, ...]:
     """
     everyone = tuple(range(distributed.get_world_size()))
     groups: list[set[int]] = []
-    for name in sorted({op.group for op in graph or () if op.group}):
+    for name in _groups(graph):
         try:
             group = distributed.distributed_c10d._resolve_process_group(name)
             groups.append(set(distributed.get_process_group_ranks(group)))

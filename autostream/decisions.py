@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from autostream import acceptance
 from autostream.cost.model import CostModel
+from autostream.errors import AutostreamError, VerificationError, plural
 from autostream.graph.model import OpGraph
 from autostream.options import Options
+from autostream.outcome import Outcome
 from autostream.program import Memory, StreamProgram, peak_memory, returned_storages
 from autostream.scheduling import Problem, Schedule, critical_path, explained_bound
 from autostream.scheduling.problem import HCCL, MAIN
 from autostream.verdict import Verdict
+
+logger = logging.getLogger(__name__)
 
 #: Why branches cannot run at once, by what `explained_bound` says they share.
 _SAME_CORES = "its branches need the same cores, and kernels of one kind are not credited with running at once"
@@ -31,6 +36,17 @@ def verdict_of(model: CostModel, code: str, reason: str, numbers: Mapping[str, A
     return Verdict(accepted=code == "accepted", code=code, reason=reason, chip=model.machine.name, **(numbers or {}))
 
 
+def failed(error: Exception, graph: OpGraph | None, model: CostModel, options: Options) -> Outcome:
+    """Warn of a step that failed and return the declined outcome; with ``strict``, raise the error again."""
+    if options.strict:
+        raise error
+    ours = isinstance(error, AutostreamError)
+    reason = str(error) if ours else f"unexpected {type(error).__name__}: {error}"
+    logger.warning("autostream left the graph as it was: %s", reason, exc_info=None if ours else error)
+    code = "unverified" if isinstance(error, VerificationError) else "error"
+    return Outcome(verdict=verdict_of(model, code, reason), graph=graph)
+
+
 def gain_numbers(gain: acceptance.Gain) -> dict[str, float]:
     """Return what a verdict tells of a gain, in the names of its fields."""
     names = ("low", "high", "p10", "p50", "p90")
@@ -46,6 +62,8 @@ def why_nothing_overlaps(problem: Problem, serial: int, options: Options) -> str
     """Return why a schedule opens no side stream; `serial` is the time of the graph as given, ns."""
     if options.strategy == "serial" or not options.side_streams:
         return f"the options open no side stream (strategy={options.strategy!r}, side_streams={options.side_streams})"
+    if not serial:
+        return "no operator of the graph takes any time"
     duration = {task.name: min(mode.duration for mode in task.modes) for task in problem.tasks}
     if sum(duration[name] for name in critical_path(problem)) >= serial:
         return "every operator waits for the one before it, so no two can run at once"
@@ -60,7 +78,7 @@ def why_already_scheduled(graph: OpGraph, options: Options, what: str) -> str | 
     ours = [op.name for op in graph if op.stream is not None and op.stream.startswith(options.label_prefix)]
     if not ours:
         return None
-    return f"the {what} already carries a schedule of autostream ({ours[0]!r} and {len(ours) - 1} more operators)"
+    return f"the {what} already carries a schedule of autostream ({ours[0]!r} and {plural(len(ours) - 1, 'more operator')})"
 
 
 def memory_refusal_of(memory: Memory, serial: StreamProgram, graph: OpGraph, options: Options) -> tuple[str, str] | None:

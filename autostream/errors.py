@@ -34,6 +34,11 @@ class VerificationError(AutostreamError):
     """The emitted program failed a proof obligation; the user's graph is untouched."""
 
 
+def plural(count: int, noun: str) -> str:
+    """Return ``"1 edge"``, ``"2 edges"``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest allowed word, or an empty string."""
     match = difflib.get_close_matches(word, list(allowed), n=1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autostream.errors import InputError, nearest
+from autostream.errors import InputError, nearest, plural
 from autostream.graph.model import OpGraph, Unit
 from autostream.program.model import Slot, Timeline
 from autostream.verdict import Verdict
@@ -46,7 +46,7 @@ def _sentence(name: str, graph: OpGraph, after: Timeline | None, verdict: Verdic
     names = _operators(name, graph)
     if not names:
         return _missing(name, graph)
-    subject = f"wanted module {name!r} ({len(names)} operators)"
+    subject = f"wanted module {name!r} ({plural(len(names), 'operator')})"
     if after is None:
         return f"{subject} runs beside nothing: {verdict.reason}"
     others = [slot for slot in after.slots if slot.step not in names]
@@ -54,7 +54,7 @@ def _sentence(name: str, graph: OpGraph, after: Timeline | None, verdict: Verdic
     if not beside:
         return f"{subject} runs beside nothing: the accepted schedule moved other operators"
     streams = ", ".join(dict.fromkeys(slot.stream for slot in beside))
-    return f"{subject}: {len(beside)} of them run beside other operators, on stream {streams} (simulated)"
+    return f"{subject}: {len(beside)} of them beside other operators, on stream {streams} (simulated)"
 
 
 def _together(one: Slot, two: Slot) -> bool:

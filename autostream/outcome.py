@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from torch import fx
 
@@ -42,6 +42,11 @@ class Outcome:
     notes: tuple[str, ...] = ()
     graph_module: fx.GraphModule | None = None
     ascend_ir: Converted | None = None
+
+    def declined(self, code: str, reason: str) -> Outcome:
+        """Return this outcome with its plan refused after all; what is known of the plan stays in the report."""
+        verdict = replace(self.verdict, accepted=False, code=code, reason=reason)
+        return replace(self, verdict=verdict, graph_module=None, ascend_ir=None)
 
     def document(self, *, name: str, options: Options, model: CostModel) -> Document:
         """Return the report of this outcome: plain data, no graph is kept alive by it."""

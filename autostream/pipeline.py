@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,50 +11,45 @@ from pathlib import Path
 from torch import fx
 
 from autostream import hints
-from autostream.affordable import afford, enter
-from autostream.budget import Ledger, Limits
+from autostream.affordable import Means, Ways, afford, enter
+from autostream.budget import Ledger, Limits, need_of
 from autostream.core_split import split_cores
-from autostream.cost.model import FREE, CostModel
-from autostream.decisions import verdict_of, why_already_scheduled
-from autostream.errors import AutostreamError, VerificationError
+from autostream.cost.model import CostModel
+from autostream.decisions import failed, verdict_of, why_already_scheduled
 from autostream.graph import OpGraph
-from autostream.graph.capture import capture
+from autostream.graph.capture import Captured
 from autostream.graph.routing import expected_load
-from autostream.offline import Converted
 from autostream.options import Options
 from autostream.outcome import Outcome
-from autostream.pricing import price
+from autostream.pricing import price_graph
 from autostream.program import simulate
 from autostream.program.fx import read_fx
 from autostream.proof import Convert
 from autostream.rewrite.dialect import Dialect
-from autostream.scheduling import build_problem, strategy
+from autostream.scheduling import Capped, Problem, Schedule, build_problem, strategy
 from autostream.scheduling.plans import Kept, code_digest
 from autostream.scheduling.problem import Strategy
 from autostream.trial import Trial
 
-logger = logging.getLogger(__name__)
-
 
 @contextlib.contextmanager
-def _collector(*, running: bool) -> Iterator[None]:
-    """Have Python search for cyclic garbage or not: among the objects of a deep graph that takes a quarter of the time."""
+def _collector_off() -> Iterator[None]:
+    """Keep Python from searching for cyclic garbage: among the objects of a deep graph that takes a quarter of the time.
+
+    That of one conversion is little, as TorchAir is spared most of what it leaves behind: see `autostream.offline.bare`. What was
+    made meanwhile is young to the collector, which would search all of it at once: it is made old (frozen and released again)
+    unless the process has frozen objects of its own.
+    """
     before = gc.isenabled()
-    (gc.enable if running else gc.disable)()
+    gc.disable()
     try:
         yield
     finally:
-        (gc.enable if before else gc.disable)()
-
-
-def _collected(convert: Convert, *, running: bool) -> Convert:
-    """Return `convert` with the collector as it is for everybody else: TorchAir leaves much garbage, which must not pile up."""
-
-    def converted(graph_module: fx.GraphModule) -> Converted:
-        with _collector(running=running):
-            return convert(graph_module)
-
-    return converted
+        if before:
+            if not gc.get_freeze_count():
+                gc.freeze()
+                gc.unfreeze()
+            gc.enable()
 
 
 def plan(
@@ -86,16 +80,19 @@ def plan(
             kept in `plans`.
 
     Raises:
-        Exception: the graph cannot be captured; any later failure only with ``options.strict``, else it is a declined verdict.
+        Exception: whatever fails, only with ``options.strict``; else it is a declined verdict that says what failed.
     """
-    if convert is not None:
-        convert = _collected(convert, running=gc.isenabled())
-    with _collector(running=False):
-        graph = capture(graph_module)
+    with _collector_off():
+        try:
+            captured = Captured(graph_module)
+        except Exception as error:
+            return replace(failed(error, None, model, options), notes=notes)
+        graph = captured.graph
         outcome = _judged(
-            lambda: _trial(graph_module, graph, model=model, options=options, dialect=dialect, convert=convert),
+            lambda: _trial(graph_module, captured, model=model, options=options, dialect=dialect, convert=convert),
             graph,
-            solver=solver or _solver(options, plans),
+            solver=solver or _kept(strategy(options), options, plans),
+            plans=None if solver else plans,
             ledger=ledger or Ledger(),
             model=model,
             options=options,
@@ -106,23 +103,20 @@ def plan(
 
 
 def _judged(
-    trial: Callable[[], Trial], graph: OpGraph, *, solver: Strategy, ledger: Ledger, model: CostModel, options: Options
+    trial: Callable[[], Trial],
+    graph: OpGraph,
+    *,
+    solver: Strategy,
+    plans: Path | None,
+    ledger: Ledger,
+    model: CostModel,
+    options: Options,
 ) -> Outcome:
     """Return the outcome of a graph; that of a failure is a declined verdict."""
     try:
-        return _refused(graph, model, options) or _solved(trial(), solver, ledger)
-    except AutostreamError as error:
-        if options.strict:
-            raise
-        code = "unverified" if isinstance(error, VerificationError) else "error"
-        logger.warning("autostream left the graph as it was: %s", error)
-        return Outcome(verdict=verdict_of(model, code, str(error)), graph=graph)
+        return _refused(graph, model, options) or _solved(trial(), solver, plans, ledger)
     except Exception as error:
-        if options.strict:
-            raise
-        logger.warning("autostream left the graph as it was", exc_info=True)
-        reason = f"unexpected {type(error).__name__}: {error}"
-        return Outcome(verdict=verdict_of(model, "error", reason), graph=graph)
+        return failed(error, graph, model, options)
 
 
 def _refused(graph: OpGraph, model: CostModel, options: Options) -> Outcome | None:
@@ -140,7 +134,7 @@ def _refused(graph: OpGraph, model: CostModel, options: Options) -> Outcome | No
 
 def _trial(
     graph_module: fx.GraphModule,
-    graph: OpGraph,
+    captured: Captured,
     *,
     model: CostModel,
     options: Options,
@@ -148,13 +142,13 @@ def _trial(
     convert: Convert | None,
 ) -> Trial:
     """Price the graph as it was given and make the problem of it."""
+    graph = captured.graph
     serial = read_fx(graph_module, semantics=dialect.semantics, graph=graph)
-    tasks = {step.name for step in serial.steps if step.stream is not None}
     load = expected_load(graph)
-    costs = {name: price(op, model, options) if name in tasks else FREE for name, op in load.ops.items()}
+    costs = price_graph(serial, graph, load.ops, model, options)
     return Trial(
         graph_module=graph_module,
-        graph=graph,
+        captured=captured,
         model=model,
         options=options,
         dialect=dialect,
@@ -167,18 +161,25 @@ def _trial(
     )
 
 
-def _solved(trial: Trial, solver: Strategy, ledger: Ledger) -> Outcome:
+def _solved(trial: Trial, solver: Strategy, plans: Path | None, ledger: Ledger) -> Outcome:
     """Solve, try the answer, and enter it into the ledger if it is accepted."""
-    limits = Limits.of(trial.machine, trial.options)
+    options = trial.options
+    means = Means(ledger=ledger, limits=Limits.of(trial.machine, options), max_waits=options.max_waits)
     schedule = solver.solve(trial.problem)
-    if trial.options.core_limits:
+
+    def shorten(problem: Problem, schedule: Schedule) -> Schedule:
+        return _kept(Capped(schedule, options.solver_budget), options, plans).solve(problem)
+
+    if options.core_limits:
         ops = expected_load(trial.graph).ops
         split = split_cores(trial.problem, schedule, ops, model=trial.model, solver=solver, judge=trial.judge)
         if split is not None:
-            return enter(trial.run(schedule, split), ledger, limits)
-    return afford(trial.run(schedule), trial.problem, ledger, limits, trial.run)
+            outcome = trial.run(schedule, split)
+            if outcome.program is None or means.allow(need_of(outcome.program)):
+                return enter(outcome, means)
+    return afford(schedule, trial.problem, means, Ways(solve=solver.solve, shorten=shorten, run=trial.run))
 
 
-def _solver(options: Options, plans: Path | None) -> Strategy:
-    solver = strategy(options)
+def _kept(solver: Strategy, options: Options, plans: Path | None) -> Strategy:
+    """Return a solver whose answers are kept in a folder, if there is one."""
     return solver if plans is None else Kept(solver, plans, identity=f"{options.fingerprint()} {code_digest()}")

@@ -6,7 +6,6 @@ import copy
 import logging
 import weakref
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,15 @@ from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 from autostream import agreement, budget, offline, telemetry
 from autostream.chips import cost_model
 from autostream.cost.model import CostModel
+from autostream.decisions import failed, verdict_of
 from autostream.errors import VerificationError
+from autostream.graph import OpGraph
 from autostream.graph.values import MISSING, value_of
 from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.pipeline import plan
+from autostream.report import Document
 from autostream.rewrite.air import Air
-from autostream.verdict import Verdict
 
 logger = logging.getLogger(__name__)
 
@@ -88,97 +89,101 @@ class StreamPass(CustomGraphPass):
         if isinstance(graph_module, fx.Graph):
             logger.warning("autostream: this backend has no stream vocabulary; the graph is left as it is")
             return
-        outcome = self._filed(graph_module, example_inputs, config)
-        stable = outcome is not None and outcome.verdict.code in ("accepted", "already-scheduled")
-        # Everything that can fail is behind us: the swap is all there is.
-        if outcome is not None and outcome.graph_module is not None:
-            stable = self._swapped(graph_module, outcome.graph_module.graph)
+        outcome = self._settled(graph_module, example_inputs, config, in_place=True)
         if config is not None:
-            _sort(config, stable=stable)
+            _sort(config, stable=outcome.verdict.code in ("accepted", "already-scheduled"))
 
-    def _swapped(self, graph_module: fx.GraphModule, graph: fx.Graph) -> bool:
-        """Put the graph in and have its code made; should that fail against all odds, put the old one back and return False."""
-        given = graph_module.graph
-        try:
-            graph_module.graph = graph
-        except Exception:
-            graph_module.graph = given
-            if self.options.strict:
-                raise
-            logger.warning("autostream left the graph as it was", exc_info=True)
-            return False
-        return True
-
-    def judge(
-        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None = None, config: Any = None
-    ) -> Outcome | None:
+    def judge(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None = None, config: Any = None) -> Outcome:
         """Return what the pass would do with `graph_module`, which is not changed; file the report.
 
-        Returns None if that failed unexpectedly: the failure is logged and the caller goes on with the graph as it is.
-
         Raises:
-            Exception: only with the option ``strict``.
+            Exception: only with the option ``strict``; else a failure is logged, and the verdict is a declined one.
         """
-        outcome = self._filed(graph_module, example_inputs, config)
-        if outcome is not None and outcome.graph_module is not None:
-            outcome.graph_module.recompile()
+        return self._settled(graph_module, example_inputs, config, in_place=False)
+
+    def _settled(
+        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any, *, in_place: bool
+    ) -> Outcome:
+        """Plan, make the code, write the report, ask the other ranks, file: what is told to others cannot fail any more."""
+        given, model = graph_module.graph, self._model()
+        entered = False
+        try:
+            outcome = self._planned(graph_module, example_inputs, config, model)
+            entered = outcome.verdict.accepted
+            if outcome.graph_module is not None:
+                _make(outcome.graph_module, graph_module if in_place else None)
+            report = outcome.document(name="", options=self.options, model=model)
+        except Exception as error:
+            _put_back(graph_module, given)
+            self._ask(agreement.DECLINED, given)
+            outcome = failed(error, None, model, self.options)
+            report = outcome.document(name="", options=self.options, model=model)
+        else:
+            refusal = self._ask(agreement.digest(outcome), given if outcome.graph is None else outcome.graph)
+            if refusal is not None and outcome.verdict.accepted:
+                _put_back(graph_module, given)
+                if self.options.strict:
+                    raise VerificationError(refusal)
+                logger.warning("autostream left the graph as it was: %s", refusal)
+                outcome = outcome.declined("ranks-disagree", refusal)
+                report = outcome.document(name="", options=self.options, model=model)
+        _file(outcome, report, entered=entered)
         return outcome
 
-    def _filed(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any) -> Outcome | None:
-        try:
-            outcome = self._judge(graph_module, example_inputs, config)
-        except Exception:
-            if self.options.strict:
-                raise
-            logger.warning("autostream left the graph as it was", exc_info=True)
-            agreement.refusal(agreement.DECLINED, None, timeout=self.options.rank_timeout)
-            return None
-        return self._file(self._agreed(outcome))
-
-    def _judge(self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any) -> Outcome:
-        model = self._model()
+    def _planned(
+        self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any, model: CostModel
+    ) -> Outcome:
         refusal = _config_refusal(config)
         if refusal is not None:
-            code, reason = refusal
-            return Outcome(verdict=Verdict(accepted=False, code=code, reason=reason, chip=model.machine.name))
+            return Outcome(verdict=verdict_of(model, *refusal))
         module = _with_shapes(graph_module, example_inputs)
         plans = offline.cache_root() / "plans" if self.options.plan_cache else None
         return plan(
             module, model=model, options=self.options, dialect=Air(), convert=offline.convert, ledger=budget.process, plans=plans
         )
 
-    def _agreed(self, outcome: Outcome) -> Outcome:
-        """Ask the ranks this graph is compiled with; decline if one of them has another plan."""
-        reason = agreement.refusal(agreement.digest(outcome), outcome.graph, timeout=self.options.rank_timeout)
-        if reason is None or not outcome.verdict.accepted:
-            return outcome
-        if self.options.strict:
-            raise VerificationError(reason)
-        logger.warning("autostream left the graph as it was: %s", reason)
-        verdict = replace(outcome.verdict, accepted=False, code="ranks-disagree", reason=reason)
-        return replace(outcome, verdict=verdict, graph_module=None, ascend_ir=None)
-
-    def _file(self, outcome: Outcome) -> Outcome:
-        _charge(outcome)
-        telemetry.add(outcome.document(name="", options=self.options, model=self._model()))
-        verdict = outcome.verdict
-        logger.info("autostream %s: %s", "accepted" if verdict.accepted else "declined", verdict.reason)
-        return outcome
+    def _ask(self, digest: str, graph: OpGraph | fx.Graph) -> str | None:
+        """Tell the ranks this graph is compiled with what becomes of it here; return why none of them may use its plan."""
+        try:
+            return agreement.refusal(digest, graph, timeout=self.options.rank_timeout)
+        except Exception as error:
+            logger.warning("the other ranks could not be asked", exc_info=True)
+            return f"the other ranks could not be asked: unexpected {type(error).__name__}: {error}"
 
 
-def _charge(outcome: Outcome) -> None:
-    """Count what a graph takes that is compiled as it is; an accepted plan has been entered, and so has one met again."""
-    if outcome.verdict.code not in ("accepted", "already-scheduled", "ranks-disagree"):
+def _make(planned: fx.GraphModule, module: fx.GraphModule | None) -> None:
+    """Have the code of the planned graph made, in `module` if there is one; a failure leaves `module` as it was."""
+    if module is None:
+        planned.recompile()
+        return
+    given = module.graph
+    try:
+        module.graph = planned.graph
+    except Exception:
+        module.graph = given
+        raise
+
+
+def _put_back(module: fx.GraphModule, given: fx.Graph) -> None:
+    if module.graph is not given:
+        module.graph = given
+
+
+def _file(outcome: Outcome, report: Document, *, entered: bool) -> None:
+    """Keep the report, and count what the graph takes, unless its plan was `entered` into the ledger already."""
+    verdict = outcome.verdict
+    if not entered and verdict.code != "already-scheduled":  # a graph met again was entered the first time
         budget.process.charge(budget.need_as_given(outcome.graph))
+    telemetry.add(report)
+    logger.info("autostream %s: %s", "accepted" if verdict.accepted else "declined", verdict.reason)
 
 
 def _model_source(chip: str | None, profile: str | Path | None, model: CostModel | None) -> Callable[[], CostModel]:
-    if model is None and profile is not None:
+    if model is None and (chip is not None or profile is not None):
         model = cost_model(chip, profile)
     if model is not None:
         return lambda: model
-    cost_model(chip)  # a wrong name is an error here, not in the middle of a compilation
-    return lambda: cost_model(chip)
+    return lambda: cost_model(None)  # the device at hand, which may not be up yet
 
 
 def _config_refusal(config: Any) -> tuple[str, str] | None:

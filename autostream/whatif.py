@@ -8,6 +8,7 @@ from typing import Any
 from torch import fx
 
 from autostream.cost.model import CostModel
+from autostream.errors import plural
 from autostream.options import Options
 from autostream.pipeline import plan
 from autostream.report.schema import WhatIfRow
@@ -27,7 +28,7 @@ _SWITCHES = {
 def variants(options: Options) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield what is tried: a label, and the options that differ from those given."""
     for count in SIDE_STREAMS:
-        yield f"{count} side stream{'s' if count > 1 else ''}", {"side_streams": count}
+        yield plural(count, "side stream"), {"side_streams": count}
     for name, label in _SWITCHES.items():
         on = not getattr(options, name)
         yield label if on else f"without {label}", {name: on}
@@ -43,6 +44,8 @@ def what_if(
 ) -> tuple[WhatIfRow, ...]:
     """Plan the graph under every variant of the options; nothing is converted and `graph_module` is not changed.
 
+    A variant that fails is told as such, also with ``strict``: it is the plan that was asked for which must not fail.
+
     Args:
         graph_module: ATen graph; every node's ``meta["val"]`` tells its shape.
         model: prices operators.
@@ -53,7 +56,8 @@ def what_if(
     rows = []
     for label, changed in variants(options):
         tell(label)
-        outcome = plan(graph_module, model=model, options=options.model_copy(update=changed), dialect=dialect)
+        other = options.model_copy(update={"strict": False, **changed})
+        outcome = plan(graph_module, model=model, options=other, dialect=dialect)
         rows.append(row(label, changed, outcome.verdict))
     return tuple(rows)
 

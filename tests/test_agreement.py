@@ -15,6 +15,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed
+from torch import fx
 from torch._C._distributed_c10d import FileStore, HashStore, PrefixStore
 
 from autostream import agreement
@@ -28,7 +31,7 @@ world = int(sys.argv[6])
 dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=world)
 from autostream.agreement import refusal
 time.sleep(late)
-answers = [refusal(plan, None, timeout=timeout) for plan in plans]
+answers = [refusal(plan, (), timeout=timeout) for plan in plans]
 print(json.dumps(answers), flush=True)
 dist.barrier()
 dist.destroy_process_group()
@@ -63,7 +66,7 @@ def test_a_rank_that_does_not_report_does_not_hang_the_others_and_reads_the_same
 
 
 def test_without_torch_distributed_nobody_is_asked() -> None:
-    assert agreement.refusal("a", None, timeout=0.0) is None
+    assert agreement.refusal("a", (), timeout=0.0) is None
 
 
 def test_no_outcome_is_a_declined_one() -> None:
@@ -129,6 +132,17 @@ def test_a_group_that_holds_the_others_is_asked_alone(monkeypatch: pytest.Monkey
     assert _answers(monkeypatch, HashStore(), ["a", "a", "a", "b"], pairs) == [None, None, told, told]
 
 
+def test_a_rank_that_fails_to_capture_counts_the_same_graphs_as_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It knows the FX graph alone; taken for one of all ranks, it would compare its later plans with others' earlier ones."""
+    uncaptured = fx.Graph()
+    given = uncaptured.placeholder("x")
+    uncaptured.call_function(torch.ops._c10d_functional.all_reduce.default, (given, "sum", "0,1"))
+    store, alone = HashStore(), [_graph("2,3"), _graph("2,3")]
+    told = "rank 1 planned otherwise than rank 0; give all ranks the same costs and options"
+    first = _answers(monkeypatch, store, ["a", DECLINED, "a", "a"], [_graph("0,1"), uncaptured, *alone])
+    assert first == [told, told, None, None]
+
+
 def test_a_decision_of_an_earlier_run_is_not_followed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A store in a file outlives the processes: what they agreed on says nothing of the plans of the next ones."""
     store = FileStore(str(tmp_path / "store"), 2)
@@ -136,6 +150,17 @@ def test_a_decision_of_an_earlier_run_is_not_followed(monkeypatch: pytest.Monkey
     assert _answers(monkeypatch, store, ["a", "a"], graphs) == [None, None]
     told = "the store of torch.distributed holds the plans of earlier processes; give every run a store of its own"
     assert _answers(monkeypatch, store, ["a", "b"], graphs) == [told, told]
+
+
+def test_a_store_that_goes_between_report_and_decision_is_a_reason_to_decline(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Going(HashStore):
+        def compare_set(self, key: str, expected: str, desired: str) -> bytes:
+            raise RuntimeError("broken pipe")
+
+    monkeypatch.setattr(_Distributed, "PrefixStore", lambda self, name, store: store, raising=False)
+    monkeypatch.setattr(_Distributed, "__init__", _without_prefix)
+    told = "the store of torch.distributed cannot be reached: broken pipe"
+    assert _answers(monkeypatch, Going(), ["a", "a"], [_graph(), _graph()]) == [told, told]
 
 
 def test_a_store_that_is_gone_is_a_reason_to_decline(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,10 +13,11 @@ import torch
 from torch import nn
 
 import autostream
-from autostream import api, offline, trial
+from autostream import api, offline, pipeline, trial
 from autostream.errors import CaptureError, InputError, OfflineError
 from autostream.graph.programs import to_aten
 from autostream.program import Severity
+from autostream.stream_pass import StreamPass
 from tests import models
 from tests.models.zoo import ZOO
 
@@ -228,6 +231,21 @@ def test_results_are_short_to_look_at_and_the_version_is_known() -> None:
     assert autostream.__version__ == "0.1.0"
 
 
+def test_the_help_of_the_package_tells_every_public_name_as_it_is_called() -> None:
+    told = dict(re.findall(r"^(\w+)(?:\((.*)\))?$", str(autostream.__doc__), re.MULTILINE))
+    assert set(told) == set(autostream.__all__)
+    for name, arguments in told.items():
+        value = getattr(autostream, name)
+        assert isinstance(value, StreamPass) or value.__doc__
+        if not arguments or name == "Options":
+            continue
+        signature = inspect.signature(value)
+        bare = [
+            parameter.replace(default=parameter.empty, annotation=parameter.empty) for parameter in signature.parameters.values()
+        ]
+        assert str(signature.replace(parameters=bare, return_annotation=signature.empty)) == f"({arguments})"
+
+
 def test_a_graph_that_torchair_cannot_convert_is_declined_with_the_operator() -> None:
     verdict = autostream.schedule(*models.kv_cache()).verdict  # index_put has no converter
     assert verdict.code == "not-convertible" and "index_put" in verdict.reason
@@ -271,8 +289,11 @@ def test_an_unexpected_failure_is_a_verdict_unless_strict(monkeypatch: pytest.Mo
     def broken(*_args: object, **_kwargs: object) -> object:
         raise KeyError("defect")
 
-    monkeypatch.setattr(trial, "emit", broken)
-    verdict = autostream.schedule(*models.mixture(8)).verdict
-    assert verdict.code == "error" and "KeyError" in verdict.reason
-    with pytest.raises(KeyError):
-        autostream.schedule(*models.mixture(8), options={"strict": True})
+    for module, name in ((trial, "emit"), (pipeline, "Captured")):
+        with monkeypatch.context() as patch:
+            patch.setattr(module, name, broken)
+            result = autostream.schedule(*models.mixture(8))
+            assert result.verdict.code == "error" and "KeyError" in result.verdict.reason
+            assert result.graph_module is result.original and result.report.verdict == result.verdict
+            with pytest.raises(KeyError):
+                autostream.schedule(*models.mixture(8), options={"strict": True})

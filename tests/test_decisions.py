@@ -12,6 +12,7 @@ from tests.scheduling.problems import comm, cube, problem, vector
     ("given", "serial", "why"),
     [
         (problem([cube("a", 10), vector("b", 10)], ["a>b"]), 20, "every operator waits for the one before it"),
+        (problem([]), 0, "no operator of the graph takes any time"),
         (problem([cube("a", 10), cube("b", 10)]), 20, "its branches need the same cores"),
         (problem([vector("a", 10), vector("b", 10)]), 20, "its branches need the same cores"),
         (problem([comm("a", 10), comm("b", 15)]), 25, "its branches need the communication engine"),

@@ -15,13 +15,15 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import CodeGen
 
 import autostream
-from autostream import Options, StreamPass, acceptance, offline, pipeline
+from autostream import Options, StreamPass, acceptance, agreement, offline, pipeline
 from autostream.cost import TableModel, load_chip
-from autostream.errors import AutostreamError, InputError, OfflineError
+from autostream.errors import AutostreamError, InputError, OfflineError, VerificationError
 from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
+from autostream.outcome import Outcome
 from autostream.program import Severity, read_ascend_ir, verify
 from autostream.program.writeback import written_back
+from autostream.report import Document
 from autostream.rewrite import emit as emit_module
 from autostream.rewrite.sync import task_orders
 from tests import models
@@ -336,6 +338,81 @@ def test_a_swap_that_fails_is_taken_back(monkeypatch: pytest.MonkeyPatch, caplog
         return recompile(self)
 
     monkeypatch.setattr(fx.GraphModule, "recompile", failing)
+    asked: list[str] = []
+    monkeypatch.setattr(agreement, "refusal", lambda digest, *_args, **_kwargs: asked.append(digest))
     StreamPass()(module)
-    assert autostream.reports()[-1].verdict.accepted
+    verdict = autostream.reports()[-1].verdict
+    assert not verdict.accepted and verdict.code == "error" and "out of luck" in verdict.reason
+    assert asked == [agreement.DECLINED]
     assert module.graph is graph and module.code == code and "left the graph as it was" in caplog.text
+    with pytest.raises(RuntimeError, match="out of luck"):
+        StreamPass(options={"strict": True})(module)
+    assert module.graph is graph and asked == [agreement.DECLINED] * 2
+
+
+def test_other_ranks_that_refuse_have_the_graph_put_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, seen = to_aten(*models.mixture(8)).graph_module, []
+    graph, code = module.graph, module.code
+
+    def refuse(digest: str, *_args: Any, **_kwargs: Any) -> str:
+        seen.append((digest, "scope_enter" in module.code, len(autostream.reports())))
+        return "rank 1 planned otherwise"
+
+    monkeypatch.setattr(agreement, "refusal", refuse)
+    StreamPass()(module)
+    ((digest, made, reports),) = seen
+    assert digest != agreement.DECLINED and made and not reports  # its code is made, and nothing is told yet
+    assert module.graph is graph and module.code == code
+    (report,) = autostream.reports()
+    assert (report.verdict.code, report.verdict.reason) == ("ranks-disagree", "rank 1 planned otherwise")
+    with pytest.raises(VerificationError, match="planned otherwise"):
+        StreamPass(options={"strict": True})(module)
+    assert module.graph is graph and module.code == code
+
+
+def test_ranks_that_cannot_be_asked_are_a_reason_to_decline(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_args: Any, **_kwargs: Any) -> None:
+        raise ValueError("no default process group")
+
+    monkeypatch.setattr(agreement, "refusal", broken)
+    module = to_aten(*models.mixture(8)).graph_module
+    graph, code = module.graph, module.code
+    StreamPass()(module)
+    assert module.graph is graph and module.code == code
+    (report,) = autostream.reports()
+    assert report.verdict.code == "ranks-disagree" and "no default process group" in report.verdict.reason
+    with pytest.raises(VerificationError, match="no default process group"):
+        StreamPass(options={"strict": True})(module)
+    assert module.graph is graph and module.code == code
+
+
+def test_a_report_that_cannot_be_written_stops_the_plan_before_anybody_hears_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, asked = to_aten(*models.mixture(8)).graph_module, []
+    graph, text, document = module.graph, str(module.graph), Outcome.document
+
+    def failing(self: Outcome, **known: Any) -> Document:
+        if self.verdict.accepted:
+            raise KeyError("no such row")
+        return document(self, **known)
+
+    monkeypatch.setattr(Outcome, "document", failing)
+    monkeypatch.setattr(agreement, "refusal", lambda digest, *_args, **_kwargs: asked.append(digest))
+    StreamPass()(module)
+    assert asked == [agreement.DECLINED] and module.graph is graph and str(module.graph) == text
+    (report,) = autostream.reports()
+    assert report.verdict.code == "error" and "no such row" in report.verdict.reason
+
+
+def test_a_graph_that_cannot_be_captured_gets_its_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(_module: fx.GraphModule) -> None:
+        raise KeyError("no such node")
+
+    monkeypatch.setattr(pipeline, "Captured", broken)
+    module = to_aten(*models.mixture(8)).graph_module
+    graph, text = module.graph, str(module.graph)
+    StreamPass()(module)
+    assert module.graph is graph and str(module.graph) == text
+    (report,) = autostream.reports()
+    assert report.verdict.code == "error" and "no such node" in report.verdict.reason
+    with pytest.raises(KeyError, match="no such node"):
+        StreamPass(options={"strict": True})(module)

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import pytest
+
 import autostream
+from autostream import trial
 from autostream.chips import cost_model
 from autostream.options import Options
 from autostream.rewrite.air import Air
@@ -33,6 +36,17 @@ def test_the_report_holds_them_when_asked() -> None:
     report = autostream.schedule(module, inputs, what_if=True).report
     default = next(row for row in report.what_if if row.changed == {"side_streams": Options().side_streams})
     assert (default.accepted, default.scheduled_ns) == (report.verdict.accepted, report.verdict.scheduled_ns)
+
+
+def test_a_variant_that_fails_is_a_row_also_with_strict(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = autostream.schedule(*models.mixture(8)).original
+
+    def broken(*_args: object, **_kwargs: object) -> object:
+        raise KeyError("defect")
+
+    monkeypatch.setattr(trial, "emit", broken)
+    rows = what_if(given, model=cost_model("910B2"), options=Options(strict=True), dialect=Air())
+    assert {row.code for row in rows} == {"error"} and not any(row.accepted for row in rows)
 
 
 def test_batches() -> None:

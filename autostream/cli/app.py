@@ -14,7 +14,7 @@ from autostream.errors import InputError
 app = typer.Typer(
     name="autostream",
     help="Decide which operators of a PyTorch graph run on which Ascend stream; prove, simulate and report the result.",
-    epilog="Exit codes: 0 done (also when a plan was declined), 1 checked and failed, 2 bad input.",
+    epilog="Exit codes: 0 done (also when a plan was declined), 1 checked and failed, 2 bad input, 3 a defect of autostream.",
     add_completion=False,
     rich_markup_mode=None,
 )
@@ -64,6 +64,8 @@ def begin(context: typer.Context, verbose: bool) -> Session:
     session = context.ensure_object(Session)
     if verbose:
         session.set_verbose()
+    else:
+        session.set_brief()
     return session
 
 

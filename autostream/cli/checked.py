@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autostream.errors import InputError
 from autostream.program import EdgeKind, Finding, Semantics, Severity, Step, StreamProgram, cross_edges
-from autostream.report.files import write
+from autostream.report.files import check_file, write
 from autostream.report.wording import operator, plural
 from autostream.suppressions import as_yaml
 
@@ -53,13 +53,16 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
 
 
 def refuse_overwriting(path: Path | None) -> None:
-    """Refuse a file of suppressions that is there: its reasons would be lost.
+    """Refuse a file of suppressions that is there, whose reasons would be lost, or one that cannot be written.
 
     Raises:
         InputError: names the file.
     """
-    if path is not None and path.exists():
+    if path is None:
+        return
+    if path.is_file():
         raise InputError(f"--write-suppressions {str(path)!r}: the file is there; name a new one, so that no reason is lost")
+    check_file(path)
 
 
 def write_suppressions(inspection: Inspection, path: Path) -> None:

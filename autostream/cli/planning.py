@@ -41,7 +41,9 @@ def demo(
     with session.working("Scheduling a DeepSeek-style MoE decode layer"):
         from autostream import api, offline
         from autostream.demo import moe_decode_layer
+        from autostream.report.files import check_folder
 
+        check_folder(out)
         missing = offline.why_unavailable()
         module, inputs = moe_decode_layer(npu=missing is None, batch=batch)
         result = api.schedule(module, inputs, chip=chip, profile=profile, what_if=what_if)
@@ -73,9 +75,7 @@ def schedule(
     context: typer.Context,
     target: Annotated[
         str | None,
-        typer.Argument(
-            metavar="[TARGET]", help="A .pt2 file; or module:factory, file.py:factory, file.py giving (model, inputs)."
-        ),
+        typer.Argument(metavar="TARGET", help="A .pt2 file; or module:factory, file.py:factory, file.py giving (model, inputs)."),
     ] = None,
     ge_graph: Annotated[
         Path | None,
@@ -100,6 +100,10 @@ def schedule(
         raise InputError("--what-if goes with TARGET, a program; a dump is planned once: try other options with --option")
     options = parse_options(option)
     with session.working(f"Scheduling {target or ge_graph}"):
+        from autostream.report.files import check_folder
+
+        if out is not None:
+            check_folder(out)
         if ge_graph is not None:
             from autostream.dumps import schedule_dump
 
@@ -142,8 +146,10 @@ def lower(
     session = begin(context, verbose)
     options = parse_options(option)
     with session.working(f"Lowering {target}"):
-        from autostream.report.files import write
+        from autostream.report.files import check_file, write
 
+        if out is not None:
+            check_file(out)
         result = _scheduled(target, chip, profile, options)
         text = result.lower()
         if out is not None:

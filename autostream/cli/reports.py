@@ -125,7 +125,7 @@ def explain(
     report: Folder,
     operator: Annotated[
         str | None,
-        typer.Argument(metavar="[OP]", help="Name of an operator, or a part of it that is clear; without it, list the regions."),
+        typer.Argument(metavar="OP", help="Name of an operator, or a part of it that is clear; without it, list the regions."),
     ] = None,
     json: Json = False,
     verbose: Verbose = False,

@@ -16,6 +16,10 @@ from typing import Any
 from rich.console import Console
 
 
+class NobodyReadsError(Exception):
+    """The reader of stdout has gone. An error of our own: rich and typer end the process with the code of a failed check."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Session:
     """Settings of one run. Results go to stdout, everything else to stderr."""
@@ -31,9 +35,15 @@ class Session:
         logger.handlers = [handler]
         logger.setLevel(logging.DEBUG)
 
+    def set_brief(self) -> None:
+        """Show autostream's warnings on stderr, one line each, unless somebody handles its log already."""
+        logger = logging.getLogger("autostream")
+        if not logger.hasHandlers():
+            logger.addHandler(_OneLine(logging.WARNING))
+
     def console(self) -> Console:
         """Return the console that results are printed to."""
-        return Console(file=sys.stdout, highlight=False, soft_wrap=False)
+        return _Console(file=sys.stdout, highlight=False, soft_wrap=False)
 
     def print_json(self, data: Any) -> None:
         """Print one JSON document on stdout."""
@@ -41,7 +51,11 @@ class Session:
 
     def print_text(self, text: str) -> None:
         """Print a text on stdout as it is."""
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        try:
+            sys.stdout.write(text if text.endswith("\n") else text + "\n")
+            sys.stdout.flush()
+        except BrokenPipeError as error:
+            raise NobodyReadsError from error
 
     def tell(self, text: str) -> None:
         """Print a message for the user on stderr."""
@@ -62,6 +76,17 @@ class Session:
         """Keep stdout clean while libraries and user code run, and show progress where somebody watches."""
         with _stdout_to_stderr(), _progress(text):
             yield
+
+
+class _OneLine(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print the message without the traceback that may come with it."""
+        sys.stderr.write(f"autostream: {record.levelname.lower()}: {' '.join(record.getMessage().split())}\n")
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise NobodyReadsError
 
 
 @contextlib.contextmanager

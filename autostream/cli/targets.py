@@ -18,6 +18,8 @@ from autostream import offline
 from autostream.errors import InputError, nearest
 
 EXPORTED = (".pt2",)
+#: Of the names of modules made of Python files.
+_PREFIX = "autostream_target_"
 ASCEND_IR = (".pbtxt", ".pb", ".txt")
 _FACTORY = "module:factory, file.py:factory or file.py"
 _WHAT = f"a .pt2 file, {_FACTORY}"
@@ -93,7 +95,7 @@ def _python_file(target: str, name: str) -> ModuleType:
     for folder in (os.getcwd(), str(path.parent)):
         if folder not in sys.path:
             sys.path.insert(0, folder)
-    spec = importlib.util.spec_from_file_location(f"autostream_target_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"{_PREFIX}{path.stem}", path)
     if spec is None or spec.loader is None:
         raise InputError(f"target {target!r}: {name!r} cannot be run as a Python module")
     module = importlib.util.module_from_spec(spec)
@@ -141,7 +143,7 @@ def _attribute(target: str, module: Any, path: str) -> Any:
     value = module
     for part in path.split("."):
         if not hasattr(value, part):
-            owner = getattr(value, "__name__", type(value).__name__)
+            owner = getattr(value, "__name__", type(value).__name__).removeprefix(_PREFIX)
             callables = [name for name in dir(value) if not name.startswith("_") and callable(getattr(value, name, None))]
             raise InputError(f"target {target!r}: {owner!r} has no {part!r}{nearest(part, callables) or _listed(callables)}")
         value = getattr(value, part)
@@ -201,6 +203,8 @@ def _last_line(error: BaseException) -> str:
     """Return the last line of a traceback, and where it was raised."""
     text = traceback.format_exception_only(error)[-1].strip()
     if isinstance(error, SyntaxError):
+        if error.filename is None:
+            return text
         return f"{text} ({error.filename}:{error.lineno})"
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith("<frozen")]
     return f"{text} ({frames[-1].filename}:{frames[-1].lineno})"

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from autostream import acceptance, hints
-from autostream.affordable import enter
+from autostream.affordable import Means, Ways, afford
 from autostream.budget import Ledger, Limits
 from autostream.chips import cost_model
 from autostream.cost.model import FREE, CostModel, Tier
 from autostream.decisions import (
+    failed,
     gain_numbers,
     memory_refusal_of,
     saves_by_order,
@@ -28,7 +28,7 @@ from autostream.dumps.matching import NodeMatch, NodePrices, match_nodes, refuse
 from autostream.dumps.plan import DumpPlan, Tiers, nodes_of
 from autostream.dumps.rewriting import rewritten
 from autostream.dumps.streams import Planned, planned
-from autostream.errors import AutostreamError, InputError, RewriteError, VerificationError
+from autostream.errors import AutostreamError, InputError, RewriteError
 from autostream.graph.model import Unit
 from autostream.graph.routing import expected_load
 from autostream.options import Options
@@ -41,10 +41,8 @@ from autostream.program.ge_dump import load_ops
 from autostream.program.model import StreamProgram
 from autostream.proof import Prices, prove
 from autostream.report.wording import plural
-from autostream.scheduling import build_problem, strategy
+from autostream.scheduling import Capped, Problem, Schedule, build_problem, strategy
 from autostream.scheduling.reasons import placed
-
-logger = logging.getLogger(__name__)
 
 #: A profile that leaves more of its time than this unmatched is probably of another graph, or of more than this one.
 _TOO_FEW = 0.5
@@ -82,26 +80,11 @@ def schedule_dump(
     if read is not None:
         refuse_foreign(match, dump, profile=read.name, where=str(path))
     model = NodePrices(base, dump, match)
-    plan: Planned | None = None
-    try:
-        outcome, plan = _outcome(dump, given, model, chosen)
-    except AutostreamError as error:
-        if chosen.strict:
-            raise
-        code = "unverified" if isinstance(error, VerificationError) else "error"
-        outcome = Outcome(verdict=verdict_of(model, code, str(error)), graph=dump.graph)
-    outcome = enter(outcome, Ledger(), Limits.of(model.machine, chosen))
+    outcome, plan = _judged(dump, given, model, chosen)
     tiers = _tiers(dump, match, outcome)
-    told = hints.tell(chosen.wanted, dump.graph, outcome.after, outcome.verdict)
-    told += hints.tell_collectives(dump.graph, outcome.verdict)
-    notes = [*told, *outcome.notes, *_notes(dump, match, tiers, read)]
-    if chosen.core_limits:
-        notes.append("core_limits was not applied: a plan from a dump moves nodes to streams, it does not limit their cores")
-    if given.lost:
-        waits = f"{plural(len(given.lost), 'wait')} of the dump without effect (see 'autostream check')"
-        notes.append(f"{waits}: {given.lost[0].explanation}")
+    notes = [*_wishes(dump, outcome, chosen), *_notes(dump, match, tiers, read), *_not_applied(given, chosen)]
     text: bytes | None = None
-    if outcome.verdict.accepted and plan is not None:
+    if plan is not None:
         try:
             text = _rewritten(source, plan)
         except AutostreamError as error:
@@ -134,21 +117,55 @@ def _read(path: str | Path) -> bytes:
         raise InputError(f"cannot read the dump {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
 
-def _outcome(dump: DumpGraph, given: StreamProgram, model: CostModel, options: Options) -> tuple[Outcome, Planned | None]:
+def _judged(dump: DumpGraph, given: StreamProgram, model: CostModel, options: Options) -> tuple[Outcome, Planned | None]:
+    """Return the outcome, and the plan if it was accepted; that of a failure is a declined verdict."""
+    try:
+        outcome = _outcome(dump, given, model, options)
+        if not outcome.verdict.accepted or outcome.schedule is None:
+            return outcome, None
+        return outcome, planned(given, dump.graph, outcome.schedule)
+    except Exception as error:
+        return failed(error, dump.graph, model, options), None
+
+
+def _outcome(dump: DumpGraph, given: StreamProgram, model: CostModel, options: Options) -> Outcome:
     graph, machine = dump.graph, model.machine
     reason = why_already_scheduled(graph, options, "dump")
     if reason is not None:
-        return Outcome(verdict=verdict_of(model, "already-scheduled", reason), graph=graph), None
+        return Outcome(verdict=verdict_of(model, "already-scheduled", reason), graph=graph)
     if graph.refusals:
         code, _, reason = graph.refusals[0].partition(": ")
-        return Outcome(verdict=verdict_of(model, code, reason), graph=graph), None
+        return Outcome(verdict=verdict_of(model, code, reason), graph=graph)
     load = expected_load(graph)
     costs = {name: FREE if op.unit is Unit.FREE else price(op, model, options) for name, op in load.ops.items()}
     problem = build_problem(graph, costs, machine, options)
     before = simulate(given, costs, machine)
-    schedule = strategy(options).solve(problem)
+    solver = strategy(options)
+
+    def shorten(problem: Problem, schedule: Schedule) -> Schedule:
+        return Capped(schedule, options.solver_budget).solve(problem)
+
+    def run(schedule: Schedule) -> Outcome:
+        known = {"costs": costs, "before": before, "notes": load.notes}
+        return _tried(schedule, problem, dump, given, known, model, options)
+
+    means = Means(ledger=Ledger(), limits=Limits.of(machine, options), max_waits=options.max_waits)
+    return afford(solver.solve(problem), problem, means, Ways(solve=solver.solve, shorten=shorten, run=run))
+
+
+def _tried(
+    schedule: Schedule,
+    problem: Problem,
+    dump: DumpGraph,
+    given: StreamProgram,
+    priced: Mapping[str, Any],
+    model: CostModel,
+    options: Options,
+) -> Outcome:
+    """Return what becomes of a schedule; `priced` holds the costs, the program as given simulated, and what to tell of them."""
+    graph, costs, before, machine = dump.graph, priced["costs"], priced["before"], model.machine
     known: dict[str, Any] = {"graph": graph, "costs": costs, "serial": given, "before": before, "schedule": schedule}
-    known |= {"notes": load.notes, "placed": placed(graph, problem)}
+    known |= {"notes": priced["notes"], "placed": placed(graph, problem)}
     numbers: dict[str, Any] = {
         "serial_ns": before.makespan,
         "scheduled_ns": before.makespan,
@@ -159,7 +176,7 @@ def _outcome(dump: DumpGraph, given: StreamProgram, model: CostModel, options: O
     labels = side_streams_of(graph, schedule)
     if not labels and not saves_by_order(problem, schedule, before.makespan):
         reason = why_nothing_overlaps(problem, before.makespan, options)
-        return Outcome(verdict=verdict_of(model, "nothing-to-overlap", reason, numbers), **known), None
+        return Outcome(verdict=verdict_of(model, "nothing-to-overlap", reason, numbers), **known)
     plan = planned(given, graph, schedule)
     program = plan.program
     findings = prove(program, graph, Prices(costs=costs, machine=machine))
@@ -176,8 +193,8 @@ def _outcome(dump: DumpGraph, given: StreamProgram, model: CostModel, options: O
     known |= {"after": after, "program": program, "memory": memory, "findings": (*findings, *growth_findings(memory))}
     refusal = acceptance.refusal(gain, options.min_gain) or memory_refusal_of(memory, given, graph, options)
     if refusal is not None:
-        return Outcome(verdict=verdict_of(model, *refusal, numbers), **known), plan
-    return Outcome(verdict=verdict_of(model, "accepted", why_accepted(gain), numbers), **known), plan
+        return Outcome(verdict=verdict_of(model, *refusal, numbers), **known)
+    return Outcome(verdict=verdict_of(model, "accepted", why_accepted(gain), numbers), **known)
 
 
 def _rewritten(source: bytes, plan: Planned) -> bytes:
@@ -215,6 +232,20 @@ def _tiers(dump: DumpGraph, match: NodeMatch, outcome: Outcome) -> Tiers:
         else:
             found[cost.tier.value].append(op.name)
     return Tiers(**{name: tuple(names) for name, names in found.items()})
+
+
+def _wishes(dump: DumpGraph, outcome: Outcome, options: Options) -> Iterator[str]:
+    yield from hints.tell(options.wanted, dump.graph, outcome.after, outcome.verdict)
+    yield from hints.tell_collectives(dump.graph, outcome.verdict)
+    yield from outcome.notes
+
+
+def _not_applied(given: StreamProgram, options: Options) -> Iterator[str]:
+    if options.core_limits:
+        yield "core_limits was not applied: a plan from a dump moves nodes to streams, it does not limit their cores"
+    if given.lost:
+        waits = f"{plural(len(given.lost), 'wait')} of the dump without effect (see 'autostream check')"
+        yield f"{waits}: {given.lost[0].explanation}"
 
 
 def _notes(dump: DumpGraph, match: NodeMatch, tiers: Tiers, profile: Profile | None) -> Iterator[str]:

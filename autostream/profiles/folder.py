@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from autostream.errors import InputError, nearest
+from autostream.errors import InputError, nearest, plural
 from autostream.profiles.table import WANTED
 
 _KERNELS = "kernel_details*.csv"
@@ -43,7 +43,7 @@ def find(folder: Path) -> tuple[Output, ...]:
     if not places:
         held = sorted(path.name for path in folder.rglob("*") if path.is_file())
         hint = nearest("kernel_details.csv", held)
-        raise InputError(f"{folder}: no profiler output in this folder or below ({len(held)} files){hint}; {WANTED}")
+        raise InputError(f"{folder}: no profiler output in this folder or below ({plural(len(held), 'file')}){hint}; {WANTED}")
     found = [
         Output(device=device, folder=place, tables=tables, trace=_trace(place, tables))
         for place, files in places.items()

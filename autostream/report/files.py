@@ -47,6 +47,30 @@ def save_forms(document: Document, folder: str | os.PathLike[str]) -> tuple[Path
     return tuple(write(Path(folder) / name, text) for name, text in texts.items())
 
 
+def check_folder(folder: Path) -> None:
+    """Check that files can be written into a folder, which may not be there yet, before the work that fills them.
+
+    Raises:
+        InputError: they cannot be; names the folder and the reason.
+    """
+    present = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    if not present.is_dir():
+        raise InputError(f"cannot write into {folder}: a file stands where the folder {present} should be")
+    if not os.access(present, os.W_OK | os.X_OK):
+        raise InputError(f"cannot write into {folder}: no permission to write in {present}")
+
+
+def check_file(path: Path) -> None:
+    """Check that a file can be written, before the work that fills it.
+
+    Raises:
+        InputError: it cannot be; names the file and the reason.
+    """
+    if path.is_dir():
+        raise InputError(f"cannot write {path}: {path} is a folder")
+    check_folder(path.parent)
+
+
 def write(path: Path, text: str) -> Path:
     """Write a text file that appears complete or not at all, with the folder it lies in; return its path.
 

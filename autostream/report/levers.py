@@ -32,6 +32,7 @@ _OPTIONS = {
     "no-gain": ("min_gain",),
     "within-error": ("min_gain",),
     "over-memory-cap": ("max_extra_bytes",),
+    "over-wait-cap": ("max_waits",),
     "over-budget": ("stream_budget", "event_budget"),
 }
 

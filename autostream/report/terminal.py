@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from autostream.cost.model import Tier
 from autostream.program.model import Finding, Severity
 from autostream.report import causes
 from autostream.report.schema import Document, MemoryRow, OverlapRow, StreamRow
@@ -167,7 +168,7 @@ def _summary(document: Document) -> Iterable[Text]:
     if verdict.gain_p90:
         drawn = f"{change(verdict.gain_p10)} / {change(verdict.gain_p50)} / {change(verdict.gain_p90)}"
         yield _entry("Drawn errors", f"p10 / p50 / p90 of the change over random errors of the cost model: {drawn}")
-    shares = ", ".join(f"{percent(share)} {tier.value}" for tier, share in document.confidence.items())
+    shares = ", ".join(f"{percent(share)} {tier.value}" for tier in Tier if (share := document.confidence.get(tier)) is not None)
     if any(document.confidence.values()):
         yield _entry("Confidence", f"of the predicted operator time: {shares}")
     made = document.provenance

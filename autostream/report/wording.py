@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from autostream.errors import plural
 from autostream.report.schema import Document
+
+__all__ = ["change", "duration", "operator", "percent", "plural", "verdict_line"]
 
 
 def duration(ns: int) -> str:
-    """Return a time in microseconds (milliseconds from 10 ms on): ``"412.3 us"``."""
+    """Return a time in microseconds (milliseconds from 10 ms on, seconds from 10 s on): ``"412.3 us"``."""
+    if ns >= 10_000_000_000:
+        return f"{ns / 1e9:.2f} s"
     return f"{ns / 1e6:.2f} ms" if ns >= 10_000_000 else f"{ns / 1e3:.1f} us"
 
 
@@ -24,11 +29,6 @@ def change(gain: float) -> str:
 def operator(target: str) -> str:
     """Return an operator's short name: ``"npu.npu_swiglu.default"`` is ``"npu_swiglu"``, ``"aten.add.Tensor"`` stays."""
     return target.removesuffix(".default").removeprefix("npu.")
-
-
-def plural(count: int, noun: str) -> str:
-    """Return ``"1 edge"``, ``"2 edges"``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def verdict_line(document: Document) -> str:

@@ -94,12 +94,18 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
         (["demo", "--batch", "0"], "Invalid value for '--batch'"),
         (["demo", "--chip", "nvidia"], "unknown chip 'nvidia'"),
         (["chips", "910B22"], "unknown chip '910B22'.*910B2"),
-        (["schedule", "models:pair", "--out", "models.py"], "cannot write models.py"),
+        (["schedule", "models:pair", "--out", "models.py"], "cannot write into models.py: a file stands where the folder"),
+        (["schedule", "--ge-graph", "gone.pbtxt", "--out", "models.py/x"], "cannot write into models.py/x: a file stands"),
+        (["demo", "--out", "models.py"], "cannot write into models.py"),
+        (["lower", "models:pair", "--out", "."], "cannot write .: . is a folder"),
+        (["diff", "models.py"], "Missing argument 'REPORT.PROFILE'.*see 'autostream diff --help'"),
+        (["schedule", "null.py"], "SyntaxError: source code string cannot contain null bytes$"),
     ],
 )
 def test_bad_input(arguments: list[str], message: str, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (folder / "broken.pt2").write_text("not a zip archive")
     (folder / "broken.pbtxt").write_text("op { name: ")
+    (folder / "null.py").write_bytes(b"\0")
     (folder / "bad.yaml").write_text("- kind: race\n  why: because\n")
     assert main(arguments) == 2
     out, err = capfd.readouterr()
@@ -136,6 +142,40 @@ def test_other_errors_of_ours_and_defects(capsys: pytest.CaptureFixture[str], mo
 
     monkeypatch.setattr(api, "schedule", interrupt)
     assert main(["lower", "models:pair"]) == 130
+    assert capsys.readouterr().err.splitlines()[-1] == "autostream: error: interrupted"
+
+
+@pytest.mark.parametrize(
+    "command", [["schedule", "models:pair", "--out"], ["schedule", "--ge-graph", "d", "--out"], ["lower", "models:pair", "--out"]]
+)
+def test_where_results_go_is_checked_before_the_work(
+    command: list[str], folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(api, "schedule", lambda *_, **__: pytest.fail("planned before the folder was looked at"))
+    monkeypatch.setattr("autostream.dumps.schedule_dump", lambda *_, **__: pytest.fail("planned before the folder was looked at"))
+    assert main([*command, "models.py/deep/out"]) == 2
+    assert "a file stands where the folder" in capsys.readouterr().err
+    monkeypatch.setattr("os.access", lambda *_: False)
+    assert main([*command, "new/out"]) == 2
+    assert re.search("no permission to write in .", capsys.readouterr().err)
+    assert not (folder / "new").exists()
+
+
+def test_a_warning_is_one_line_without_a_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("autostream")
+    monkeypatch.setattr(logger, "handlers", [])
+    monkeypatch.setattr(logger, "propagate", False)
+
+    def stumbles(*args: object, **kwargs: object) -> None:
+        try:
+            raise KeyError("x")
+        except KeyError:
+            logger.getChild("somewhere").warning("left\nas it was", exc_info=True)
+        raise InputError("no more")
+
+    monkeypatch.setattr(api, "schedule", stumbles)
+    assert main(["lower", "models:pair"]) == 2
+    assert capsys.readouterr().err.splitlines()[-2:] == ["autostream: warning: left as it was", "autostream: error: no more"]
 
 
 def inspection(*findings: Finding) -> object:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -36,6 +37,32 @@ def test_show_in_other_forms(folder: Path, tmp_path: Path, capfd: pytest.Capture
     assert forms["trace"].read_text() == (folder / "trace_view.json").read_text()
     assert forms["svg"].read_text() == timeline_svg(samples.document())
     assert capfd.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("redirection", "code", "message"),
+    [
+        (">/dev/full", 2, "autostream: error: the results cannot be written: No space left on device\n"),
+        (">&-", 0, ""),
+        ("2>&-", 0, ""),
+        ("extra 2>&-", 2, ""),
+    ],
+)
+def test_results_that_cannot_be_written_are_no_defect(folder: Path, redirection: str, code: int, message: str) -> None:
+    command = f'"{sys.executable}" -m autostream show "{folder}" {redirection}'
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (code, message)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_reader_that_has_gone_is_no_failed_check(folder: Path, form: list[str]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    done = subprocess.run(
+        [sys.executable, "-m", "autostream", "show", str(folder), *form], stdout=write, stderr=subprocess.PIPE, check=False
+    )
+    os.close(write)
+    assert (done.returncode, done.stderr) == (141, b"")
 
 
 def test_diff(folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

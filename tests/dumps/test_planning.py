@@ -235,6 +235,8 @@ def test_the_options_decide_as_they_do_for_a_program(tmp_path: Path) -> None:
     assert schedule_dump(path, chip="910B2", options={"min_gain": 0.9}).verdict.code == "no-gain"
     assert schedule_dump(path, chip="910B2", options={"side_streams": 0}).verdict.code == "nothing-to-overlap"
     assert schedule_dump(path, chip="910B2", options={"stream_budget": 1}).verdict.code == "over-budget"
+    waiting = schedule_dump(path, chip="910B2", options={"max_waits": free.verdict.cross_edges - 1})
+    assert waiting.verdict.code == "over-wait-cap" and waiting.rewritten is None
     limited = schedule_dump(path, chip="910B2", options={"core_limits": True})
     assert any(note.startswith("core_limits was not applied") for note in limited.report.notes)
     capped = schedule_dump(path, chip="910B2", options={"max_extra_bytes": 0})

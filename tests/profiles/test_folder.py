@@ -118,7 +118,7 @@ def test_a_trace_that_is_none(text: str, message: str, tmp_path: Path) -> None:
 def test_nothing_there(tmp_path: Path) -> None:
     (tmp_path / "kernel_detail.txt").write_text("x")
     with pytest.raises(
-        InputError, match=r"no profiler output in this folder or below \(1 files\) .did you mean 'kernel_detail.txt'"
+        InputError, match=r"no profiler output in this folder or below \(1 file\) .did you mean 'kernel_detail.txt'"
     ):
         read_profile(tmp_path)
     with pytest.raises(InputError, match=r"kernel_details.csv: no such file or folder .did you mean 'kernel_detail.txt'"):

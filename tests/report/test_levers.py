@@ -109,6 +109,7 @@ def test_bound_operators_and_collectives() -> None:
         ("within-error", "a profile of the model"),
         ("nothing-to-overlap", "same_unit_overlap=False"),
         ("over-memory-cap", "max_extra_bytes=None"),
+        ("over-wait-cap", "the option that decides: max_waits=None"),
         ("over-budget", "options that decide: stream_budget=None, event_budget=None"),
         ("dynamic-shape", "static shapes"),
     ],

@@ -108,7 +108,8 @@ def test_findings_worst_first_with_remedy() -> None:
 
 
 def test_wording() -> None:
-    assert [duration(0), duration(412_345), duration(12_340_000)] == ["0.0 us", "412.3 us", "12.34 ms"]
+    times = [duration(ns) for ns in (0, 412_345, 12_340_000, 12_345_000_000)]
+    assert times == ["0.0 us", "412.3 us", "12.34 ms", "12.35 s"]
     assert [percent(0.0), percent(0.001), percent(0.456), percent(1.0)] == ["0 %", "<1 %", "46 %", "100 %"]
     assert [change(0.1), change(-0.012), change(0.0), change(0.0001)] == ["-10.0 %", "+1.2 %", "0.0 %", "0.0 %"]
     assert [operator("npu.npu_swiglu.default"), operator("aten.add.Tensor")] == ["npu_swiglu", "aten.add.Tensor"]
