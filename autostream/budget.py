@@ -1,7 +1,7 @@
 """What the compiled graphs of one process take together of what a driver has few of: streams and events.
 
 A driver gives these to a process, not to a graph: many captured batch sizes, or two families of graphs, run out of them although
-each graph alone is modest. Compiled graphs are never taken apart, so nothing is given back.
+each graph alone is modest. Compiled graphs are never taken apart, so only a plan that is not used gives back what it took.
 """
 
 from __future__ import annotations
@@ -26,6 +26,9 @@ class Need:
 
     def __add__(self, other: Need) -> Need:
         return Need(streams=self.streams + other.streams, events=self.events + other.events)
+
+    def __sub__(self, other: Need) -> Need:
+        return Need(streams=self.streams - other.streams, events=self.events - other.events)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +91,12 @@ class Ledger:
         """Take what a graph that runs as it is needs, whatever the limits."""
         with self._lock:
             self._take(need)
+
+    def release(self, need: Need) -> None:
+        """Give back what was reserved for a plan that is not used after all."""
+        with self._lock:
+            self._used -= need
+            self._graphs -= 1
 
     def reset(self) -> None:
         """Forget everything."""

@@ -54,7 +54,7 @@ def _sentence(name: str, graph: OpGraph, after: Timeline | None, verdict: Verdic
     if not beside:
         return f"{subject} runs beside nothing: the accepted schedule moved other operators"
     streams = ", ".join(dict.fromkeys(slot.stream for slot in beside))
-    return f"{subject}: {len(beside)} of them beside other operators, on stream {streams} (simulated)"
+    return f"{subject}: {len(beside)} of {len(names)} beside other operators, on stream {streams} (simulated)"
 
 
 def _together(one: Slot, two: Slot) -> bool:

@@ -37,8 +37,7 @@ def _collector_off() -> Iterator[None]:
     """Keep Python from searching for cyclic garbage: among the objects of a deep graph that takes a quarter of the time.
 
     That of one conversion is little, as TorchAir is spared most of what it leaves behind: see `autostream.offline.bare`. What was
-    made meanwhile is young to the collector, which would search all of it at once: it is made old (frozen and released again)
-    unless the process has frozen objects of its own.
+    made meanwhile is searched once, at the end: else the garbage of every graph that is compiled would stay in the process.
     """
     before = gc.isenabled()
     gc.disable()
@@ -46,10 +45,8 @@ def _collector_off() -> Iterator[None]:
         yield
     finally:
         if before:
-            if not gc.get_freeze_count():
-                gc.freeze()
-                gc.unfreeze()
             gc.enable()
+            gc.collect(1)
 
 
 def plan(

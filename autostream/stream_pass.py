@@ -106,28 +106,32 @@ class StreamPass(CustomGraphPass):
     ) -> Outcome:
         """Plan, make the code, write the report, ask the other ranks, file: what is told to others cannot fail any more."""
         given, model = graph_module.graph, self._model()
-        entered = False
+        planned: Outcome | None = None
         try:
-            outcome = self._planned(graph_module, example_inputs, config, model)
-            entered = outcome.verdict.accepted
-            if outcome.graph_module is not None:
-                _make(outcome.graph_module, graph_module if in_place else None)
-            report = outcome.document(name="", options=self.options, model=model)
-        except Exception as error:
-            _put_back(graph_module, given)
-            self._ask(agreement.DECLINED, given)
-            outcome = failed(error, None, model, self.options)
-            report = outcome.document(name="", options=self.options, model=model)
-        else:
-            refusal = self._ask(agreement.digest(outcome), given if outcome.graph is None else outcome.graph)
-            if refusal is not None and outcome.verdict.accepted:
-                _put_back(graph_module, given)
-                if self.options.strict:
-                    raise VerificationError(refusal)
-                logger.warning("autostream left the graph as it was: %s", refusal)
-                outcome = outcome.declined("ranks-disagree", refusal)
+            try:
+                outcome = planned = self._planned(graph_module, example_inputs, config, model)
+                if outcome.graph_module is not None:
+                    _make(outcome.graph_module, graph_module if in_place else None)
                 report = outcome.document(name="", options=self.options, model=model)
-        _file(outcome, report, entered=entered)
+                digest = agreement.digest(outcome)
+            except Exception as error:
+                self._ask(agreement.DECLINED, given)
+                outcome = failed(error, None, model, self.options)
+                report = outcome.document(name="", options=self.options, model=model)
+            else:
+                refusal = self._ask(digest, given if outcome.graph is None else outcome.graph)
+                if refusal is not None and outcome.verdict.accepted:
+                    if self.options.strict:
+                        raise VerificationError(refusal)
+                    logger.warning("autostream left the graph as it was: %s", refusal)
+                    outcome = outcome.declined("ranks-disagree", refusal)
+                    report = outcome.document(name="", options=self.options, model=model)
+        except BaseException:
+            _take_back(planned, graph_module, given)
+            raise
+        if not outcome.verdict.accepted:
+            _take_back(planned, graph_module, given)
+        _file(outcome, report)
         return outcome
 
     def _planned(
@@ -164,15 +168,18 @@ def _make(planned: fx.GraphModule, module: fx.GraphModule | None) -> None:
         raise
 
 
-def _put_back(module: fx.GraphModule, given: fx.Graph) -> None:
+def _take_back(planned: Outcome | None, module: fx.GraphModule, given: fx.Graph) -> None:
+    """Put the graph back as it was given, and what its plan was to take of streams and events."""
     if module.graph is not given:
         module.graph = given
+    if planned is not None and planned.verdict.accepted and planned.program is not None:
+        budget.process.release(budget.need_of(planned.program))
 
 
-def _file(outcome: Outcome, report: Document, *, entered: bool) -> None:
-    """Keep the report, and count what the graph takes, unless its plan was `entered` into the ledger already."""
+def _file(outcome: Outcome, report: Document) -> None:
+    """Keep the report, and count what a graph takes that stays as it is: an accepted plan was entered into the ledger already."""
     verdict = outcome.verdict
-    if not entered and verdict.code != "already-scheduled":  # a graph met again was entered the first time
+    if verdict.code not in ("accepted", "already-scheduled"):  # a graph met again was entered the first time
         budget.process.charge(budget.need_as_given(outcome.graph))
     telemetry.add(report)
     logger.info("autostream %s: %s", "accepted" if verdict.accepted else "declined", verdict.reason)

@@ -45,7 +45,7 @@ def test_parts_of_names_and_gaps_are_no_match(wanted: str) -> None:
 def test_a_module_that_runs_beside_others_is_told_with_its_stream() -> None:
     graph = _graph("shared", "routed", "shared")
     (told,) = tell(["shared"], graph, _after(("s", 0, 5), ("default", 3, 9), ("s", 9, 12)), _verdict())
-    assert told == "wanted module 'shared' (2 operators): 1 of them beside other operators, on stream s (simulated)"
+    assert told == "wanted module 'shared' (2 operators): 1 of 2 beside other operators, on stream s (simulated)"
     (alone,) = tell(["shared"], graph, _after(("s", 0, 3), ("default", 3, 9), ("s", 9, 12)), _verdict())
     assert "moved other operators" in alone
 

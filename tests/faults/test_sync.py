@@ -301,8 +301,8 @@ def test_a30_a_wanted_region_is_told_scheduled_or_why_not() -> None:
     result = autostream.schedule(_Layer(True), inputs, options={"wanted": "shared, routed", "min_gain": 0.0})
     assert result.verdict.accepted, result.verdict.reason
     told = {name: note for note in result.report.notes for name in ("shared", "routed") if repr(name) in note}
-    assert "run beside other operators" in told["shared"]
-    assert "run beside other operators" in told["routed"]
+    assert " beside other operators, on stream " in told["shared"]
+    assert " beside other operators, on stream " in told["routed"]
     alone = autostream.schedule(_Layer(True), inputs, options={"wanted": ["shared"], "strategy": "serial"})
     (note,) = [note for note in alone.report.notes if "'shared'" in note]
     assert "runs beside nothing" in note and "open no side stream" in note
