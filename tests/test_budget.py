@@ -27,6 +27,15 @@ def test_a_graph_that_fits_is_entered_and_one_that_does_not_changes_nothing() ->
     assert ledger.used == Need(streams=0, events=0)
 
 
+def test_what_was_reserved_can_be_given_back() -> None:
+    ledger = Ledger()
+    ledger.charge(Need(streams=2, events=3))
+    assert ledger.reserve(Need(streams=1798, events=5), LIMITS) is None
+    ledger.release(Need(streams=1798, events=5))
+    assert ledger.used == Need(streams=2, events=3)
+    assert ledger.reserve(Need(streams=1798, events=5), LIMITS) is None
+
+
 def test_what_runs_as_it_is_counts_even_beyond_the_limit() -> None:
     ledger = Ledger()
     ledger.charge(Need(streams=1801, events=0))

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import gc
+import weakref
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from autostream import pipeline
 from autostream.chips import cost_model
+from autostream.errors import OfflineError
 from autostream.graph.programs import to_aten
 from autostream.options import Options
 from autostream.rewrite.air import Air
@@ -44,3 +47,24 @@ def test_what_the_process_has_frozen_stays_frozen(frozen: bool) -> None:
     _plan()
     # Objects that are deleted leave the count; none is released, and none is frozen beside them.
     assert bool(before) is frozen and before // 2 <= gc.get_freeze_count() <= before
+
+
+class _Cycle:
+    """Garbage that only the collector finds."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+
+def test_what_a_conversion_leaves_behind_is_gone_afterwards() -> None:
+    left: list[weakref.ref[_Cycle]] = []
+
+    def convert(_module: Any) -> Any:
+        left.append(weakref.ref(_Cycle()))
+        raise OfflineError("no host here")
+
+    gc.enable()
+    module = to_aten(*models.mixture(8)).graph_module
+    outcome = pipeline.plan(module, model=cost_model("910B2"), options=Options(), dialect=Air(), convert=convert)
+    assert outcome.verdict.accepted
+    assert len(left) == 1 and left[0]() is None

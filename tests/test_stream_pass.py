@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import copy
 import dis
 import io
@@ -15,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import CodeGen
 
 import autostream
-from autostream import Options, StreamPass, acceptance, agreement, offline, pipeline
+from autostream import Options, StreamPass, acceptance, agreement, budget, offline, pipeline
 from autostream.cost import TableModel, load_chip
 from autostream.errors import AutostreamError, InputError, OfflineError, VerificationError
 from autostream.graph.capture import capture
@@ -416,3 +417,39 @@ def test_a_graph_that_cannot_be_captured_gets_its_verdict(monkeypatch: pytest.Mo
     assert report.verdict.code == "error" and "no such node" in report.verdict.reason
     with pytest.raises(KeyError, match="no such node"):
         StreamPass(options={"strict": True})(module)
+
+
+def _interrupted(*_args: Any, **_kwargs: Any) -> None:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("at", ["refusal", "digest", "document", "interrupt"])
+def test_a_plan_that_is_not_used_gives_back_its_streams_and_events(
+    monkeypatch: pytest.MonkeyPatch, at: str, strict: bool
+) -> None:
+    document = Outcome.document
+
+    def failing(self: Outcome, **known: Any) -> Document:
+        if self.verdict.accepted:
+            raise KeyError("no such row")
+        return document(self, **known)
+
+    def broken(*_args: Any) -> str:
+        raise KeyError("no digest")
+
+    if at == "document":
+        monkeypatch.setattr(Outcome, "document", failing)
+    elif at == "digest":
+        monkeypatch.setattr(agreement, "digest", broken)
+    else:
+        monkeypatch.setattr(agreement, "refusal", _interrupted if at == "interrupt" else lambda *_args, **_kwargs: "no")
+    module = _graph()
+    graph, code = module.graph, module.code
+    budget.reset()
+    raised = KeyboardInterrupt if at == "interrupt" else (KeyError, VerificationError) if strict else ()
+    with pytest.raises(raised) if raised else contextlib.nullcontext():
+        StreamPass(chip="910B2", options={"strict": strict})(module)
+    assert module.graph is graph and module.code == code
+    # A graph that goes on as it is takes what it takes; one that is not compiled takes nothing.
+    assert budget.process.used == budget.Need(streams=0 if raised else 1, events=0)

@@ -54,22 +54,27 @@ class Forward:
     def found(self, makespan: int, moments: int) -> Found:
         """Search for plans that take less than `makespan`, ns, until all are ruled out or so many moments have been reached.
 
-        What is proven is never None.
+        What follows one moment is reached as a whole, if it is no more than as many again. What is proven is never None.
         """
         if makespan < self._best:
             self._best, self._limit = makespan, self._limit_of(makespan)
+        most = moments
         cycle = itertools.cycle(range(len(self._rows)))
         while moments > 0 and any(self._rows):
             for row in (self._least(), next(number for number in cycle if self._rows[number])):
                 if not self._rows[row]:
                     continue
-                least, _, _, moment = heapq.heappop(self._rows[row])
+                entry = heapq.heappop(self._rows[row])
+                least, _, _, moment = entry
                 if least >= self._limit:
                     self._rows[row].clear()
                 elif moment.done == self._steps.everything:
                     self._arrive(moment)
                 else:
                     for after in self._steps.after(moment):
+                        if moments <= -most:  # where very many tasks may start at once, one moment alone has no end
+                            heapq.heappush(self._rows[row], entry)
+                            break
                         moments -= 1
                         self._reach(after, least)
         row = self._least()

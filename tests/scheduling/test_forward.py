@@ -88,6 +88,16 @@ def test_it_goes_on_where_it_stopped_and_proves_more() -> None:
     assert [again.found(known, 60).proven for _ in proven] == proven
 
 
+def test_one_moment_that_very_many_can_follow_does_not_hold_up_the_search() -> None:
+    """Of 14 tasks that take no time any three may start first: 470 moments could follow the first one."""
+    tasks = [cube(f"z{number}", 0, aic=0) for number in range(14)] + [vector(f"v{number}", 100) for number in range(2)]
+    search, proven = forward(Instance.of(problem(tasks))), []
+    for _ in range(3):
+        proven.append(search.found(230, 40).proven)
+        assert search.open <= 2 * 40 + 1
+    assert proven == [200, 200, 200]
+
+
 def test_plans_within_reach_of_what_is_known_are_left_out() -> None:
     instance = _wide()
     best = forward(instance).found(serial(instance).makespan, _ENOUGH).plan
