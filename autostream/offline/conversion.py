@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import gc
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -77,25 +78,52 @@ def convert(
         Exception: whatever a pass raises, unchanged.
     """
     host.activate()
+    with host.exclusive(), _swept():
+        return _convert(graph_module, example_inputs, pre_pass, post_pass, configure)
+
+
+def _convert(
+    graph_module: torch.fx.GraphModule,
+    example_inputs: Sequence[Any] | None,
+    pre_pass: Pass | None,
+    post_pass: Pass | None,
+    configure: Callable[[Any], object] | None,
+) -> Converted:
     import torchair
 
-    with host.exclusive():
-        inputs, fake_mode = _fake_inputs(_inputs(graph_module, example_inputs))
-        failures: list[Exception] = []
-        config = compiler_config(_noting_failures(pre_pass, failures), _noting_failures(post_pass, failures))
-        if configure is not None:
-            configure(config)
-        bare = pre_pass is None and post_pass is None and configure is None
-        compiler = torchair.get_compiler(config)
-        try:
-            with _tracing(fake_mode), _torchair_state_kept(bare=bare):
-                compiled = compiler(_copy(graph_module, bare=bare), inputs)
-        except Exception as error:
-            if failures:
-                raise failures[0] from None
-            # TorchAir raises a copy whose message is a traceback; the exception that it stands for says more in less.
-            raise _explained(error, graph_module) from error.__context__ or error
-        return _read(compiled, config)
+    inputs, fake_mode = _fake_inputs(_inputs(graph_module, example_inputs))
+    failures: list[Exception] = []
+    config = compiler_config(_noting_failures(pre_pass, failures), _noting_failures(post_pass, failures))
+    if configure is not None:
+        configure(config)
+    bare = pre_pass is None and post_pass is None and configure is None
+    compiler = torchair.get_compiler(config)
+    try:
+        with _tracing(fake_mode), _torchair_state_kept(bare=bare):
+            compiled = compiler(_copy(graph_module, bare=bare), inputs)
+    except Exception as error:
+        if failures:
+            raise failures[0] from None
+        # TorchAir raises a copy whose message is a traceback; the exception that it stands for says more in less.
+        raise _explained(error, graph_module) from error.__context__ or error
+    return _read(compiled, config)
+
+
+@contextlib.contextmanager
+def _swept() -> Iterator[None]:
+    """Collect the cyclic garbage that TorchAir leaves behind, without a look at what was there before.
+
+    That is frozen meanwhile; a process that has frozen objects of its own is left to its collector.
+    """
+    if gc.get_freeze_count():
+        yield
+        return
+    gc.freeze()
+    try:
+        yield
+    finally:
+        gc.collect()
+        gc.unfreeze()
 
 
 def _noting_failures(custom_pass: Pass | None, failures: list[Exception]) -> Pass | None:

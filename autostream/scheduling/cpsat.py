@@ -45,10 +45,11 @@ _UNCROSSING = 10_000
 _MOMENTS, _MOST_MOMENTS = 300_000, 60_000
 #: Moments of the first glance; regions that take more than that are mostly not settled by ten times as many.
 _GLANCE = 2_000
-#: Most tasks of an instance for it, and for the search forward; moments of that between two looks at how much is open, times
-#: tasks, which count as so many at least, and how often it may go on because that becomes less; most sets of tasks for its bound.
+#: Most tasks of an instance for it, and for the search forward; moments of that for one unit of the budget between two looks
+#: at how much is open, times tasks, which count as so many at least, and how often it may go on because that becomes less; most
+#: sets of tasks for its bound.
 _SEARCHED, _AHEAD = 48, 100
-_STAGE, _SMALL, _STAGES, _SETS = 15_000, 32, 8, 25_000
+_STAGE, _SMALL, _STAGES, _SETS = 90_000, 32, 8, 25_000
 #: Effort of the genetic search for each task, and tasks that are run behind it.
 _EVOLUTION, _EVOLVED_TASKS = 100, 8_000
 _WINDOWS = 0.05
@@ -105,7 +106,7 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
         return solution
     last = _searched(instance, free, solution, _moments(instance, budget))
     if last.plan.makespan > tolerated(last.proven):
-        last = _looked_ahead(instance, free, rest, last)
+        last = _looked_ahead(instance, free, rest, last, budget)
     if last.plan is solution.plan and last.unpinned is None:
         return last
     return _cleared(instance, free, last, budget, max_tasks)
@@ -131,7 +132,7 @@ def _searched(instance: Instance, free: Instance, known: Solution, moments: int)
     return Solution(plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
 
 
-def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: Solution) -> Solution:
+def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: Solution, budget: float) -> Solution:
     """What a genetic search and one forward make of a solution: a better plan or a better bound, if they find one."""
     if any(len(row) > 1 for row in instance.modes):
         return known
@@ -139,7 +140,10 @@ def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: 
     plan, unpinned = min(known.plan, other, key=lambda candidate: candidate.rank), known.unpinned
     if rest is None or len(free) > _AHEAD:
         return replace(known, plan=plan)
-    goal, stage = plan.makespan - (tolerated(plan.makespan) - plan.makespan) // 2, _STAGE // max(len(free), _SMALL)
+    goal, stage = (
+        plan.makespan - (tolerated(plan.makespan) - plan.makespan) // 2,
+        round(budget * _STAGE) // max(len(free), _SMALL),
+    )
     search = Forward(free, rest)
     found = search.found(goal, stage)
     for _ in range(_STAGES):
