@@ -78,9 +78,9 @@ def enter(outcome: Outcome, means: Means) -> Outcome:
         return outcome
     need = need_of(outcome.program)
     if means.too_many_waits(need):
-        return _declined(outcome, "over-wait-cap", f"the scheduled graph has {_waits(need.events)}, and {means.why(need)}")
+        return outcome.declined("over-wait-cap", f"the scheduled graph has {_waits(need.events)}, and {means.why(need)}")
     reason = means.ledger.reserve(need, means.limits)
-    return outcome if reason is None else _declined(outcome, "over-budget", reason)
+    return outcome if reason is None else outcome.declined("over-budget", reason)
 
 
 def afford(schedule: Schedule, problem: Problem, means: Means, ways: Ways) -> Outcome:
@@ -151,11 +151,6 @@ def _note(problem: Problem, full: Schedule, kept: Schedule, means: Means) -> str
 def _planned(problem: Problem, schedule: Schedule) -> Need:
     """What a schedule takes, before it is emitted."""
     return Need(streams=len({placement.stream for placement in schedule.placements}), events=crossings(problem, schedule))
-
-
-def _declined(outcome: Outcome, code: str, reason: str) -> Outcome:
-    verdict = replace(outcome.verdict, accepted=False, code=code, reason=reason)
-    return replace(outcome, verdict=verdict, graph_module=None, ascend_ir=None)
 
 
 def _waits(count: int) -> str:
