@@ -19,7 +19,7 @@ from autostream.pipeline import plan
 from autostream.program.model import StreamProgram
 from autostream.rewrite.air import Air
 from autostream.scheduling import Problem, Schedule, crossings
-from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.lists.greedy import Greedy
 from tests import models
 from tests.program.programs import program, step
 from tests.scheduling.problems import cube, problem, vector

@@ -27,7 +27,7 @@ from autostream.proof import limits_written, prove_ascend_ir
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit
 from autostream.scheduling import Problem, Schedule, build_problem
-from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.lists.greedy import Greedy
 from tests.models import serving, toys
 from tests.rewrite.graphs import op_graph
 from tests.rewrite.graphs_fx import on_streams, traced

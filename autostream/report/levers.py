@@ -24,7 +24,7 @@ _LIFTS = {
     "not-convertible": "it takes a TorchAir that converts every operator of the graph",
     "ranks-disagree": "it takes the same plan on every rank: the same graph, options and versions everywhere",
 }
-#: What `autostream.scheduling.bounds` says sets the bound where operators depend on each other.
+#: What `autostream.scheduling.bounds.lower` says sets the bound where operators depend on each other.
 _CHAIN = "critical path"
 #: The options that decide about a refused plan, by the code of its verdict.
 _OPTIONS = {

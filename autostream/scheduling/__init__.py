@@ -1,12 +1,12 @@
 """Where and when each operator runs: the problem, bounds on its answer, and the ways to solve it."""
 
-from autostream.scheduling.bounds import Bound, explained_bound, lower_bound
+from autostream.scheduling.bounds.lower import Bound, explained_bound, lower_bound
 from autostream.scheduling.build import build_problem
 from autostream.scheduling.capped import Capped, crossings
 from autostream.scheduling.feasibility import check
-from autostream.scheduling.paths import critical_path
+from autostream.scheduling.machine.paths import critical_path
+from autostream.scheduling.machine.replay import decode
 from autostream.scheduling.problem import HCCL, MAIN, Mode, Placement, Precedence, Problem, Region, Schedule, Strategy, Task
-from autostream.scheduling.replay import decode
 from autostream.scheduling.strategies import strategy
 
 __all__ = [

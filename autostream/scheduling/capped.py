@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
-from autostream.scheduling.describe import described
-from autostream.scheduling.division import Division, divide
-from autostream.scheduling.frontier import Frontier, frontier
-from autostream.scheduling.instance import Instance
-from autostream.scheduling.portions import shared_out
+from autostream.scheduling.machine.division import Division, divide
+from autostream.scheduling.machine.instance import Instance
+from autostream.scheduling.machine.replay import Plan, replay
 from autostream.scheduling.problem import Problem, Schedule
-from autostream.scheduling.replay import Plan, replay
+from autostream.scheduling.regions.describe import described
 from autostream.scheduling.tolerance import tolerated
+from autostream.scheduling.waits.frontier import Frontier, frontier
+from autostream.scheduling.waits.portions import shared_out
 
 #: What one unit of the budget buys, in tasks that are run, for plans of a whole that is made of portions.
 _WHOLE_TASKS = 100_000

@@ -124,7 +124,7 @@ class Schedule:
     lower_bound: int
     #: The parts that were solved alone, in program order; empty if the strategy does not divide.
     regions: tuple[Region, ...] = ()
-    #: What the lower bound rests on: see `autostream.scheduling.bounds.Bound`.
+    #: What the lower bound rests on: see `autostream.scheduling.bounds.lower.Bound`.
     bound_by: str = ""
     seconds: float = field(default=0.0, compare=False)
 

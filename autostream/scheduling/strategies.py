@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from autostream.options import Options
-from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.lists.greedy import Greedy
+from autostream.scheduling.lists.serial import Serial
 from autostream.scheduling.problem import Strategy
-from autostream.scheduling.regions import Divided
-from autostream.scheduling.serial import Serial
+from autostream.scheduling.regions.divided import Divided
 
 
 def strategy(options: Options) -> Strategy:

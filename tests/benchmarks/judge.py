@@ -23,9 +23,9 @@ from autostream.scheduling import HCCL, MAIN, Problem, Region, Schedule, build_p
 from autostream.scheduling.baselines import BASELINES, Baseline
 from autostream.scheduling.baselines.dag import Assignment, Dag
 from autostream.scheduling.capped import plan_of, searched_frontier
-from autostream.scheduling.describe import ASIDE
-from autostream.scheduling.division import divide
-from autostream.scheduling.instance import Instance
+from autostream.scheduling.machine.division import divide
+from autostream.scheduling.machine.instance import Instance
+from autostream.scheduling.regions.describe import ASIDE
 from autostream.scheduling.tolerance import tolerated
 from autostream.verdict import Verdict
 from tests.models.handwritten import Pattern

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/rcpsp.py [--seconds 1 10] [--sample N] [--families J30 J60 ...] [--json]
 
-`autostream.scheduling.projects` joins the CP-SAT model and the windows that also solve the regions of a program, here with
+`autostream.scheduling.local.projects` joins the CP-SAT model and the windows that also solve the regions of a program, here with
 other resources, to a genetic search that charges no syncs and is used here alone.
 `--seconds` is its deterministic budget, calibrated to about that wall-clock time on two idle cores. So answers do not depend on
 the load of the machine; the CPU time that was really taken is reported beside them.
@@ -24,9 +24,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from autostream.scheduling.project import Link, Project, project
-from autostream.scheduling.projects import solve_project
-from autostream.scheduling.resources import NumberedMode
+from autostream.scheduling.local.projects import solve_project
+from autostream.scheduling.machine.resources import NumberedMode
+from autostream.scheduling.solver.project import Link, Project, project
 
 _DATA = Path(__file__).resolve().parents[3] / "shared" / "data" / "rcpsp"
 _FAMILIES = ("J30", "J60", "J120", "RG300")

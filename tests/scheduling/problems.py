@@ -11,9 +11,9 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-from autostream.scheduling.instance import Instance
+from autostream.scheduling.machine.instance import Instance
+from autostream.scheduling.machine.replay import replay
 from autostream.scheduling.problem import HCCL, MAIN, Mode, Precedence, Problem, Schedule, Task
-from autostream.scheduling.replay import replay
 
 AIC, AIV, SYNC = 24, 48, 4
 

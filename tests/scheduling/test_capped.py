@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given, settings
 
 from autostream.scheduling import HCCL, Capped, capped, check, crossings
-from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.lists.greedy import Greedy
+from autostream.scheduling.lists.serial import Serial
 from autostream.scheduling.plans import Kept
 from autostream.scheduling.problem import Problem, Schedule
-from autostream.scheduling.regions import Divided
-from autostream.scheduling.serial import Serial
+from autostream.scheduling.regions.divided import Divided
+from tests.scheduling.local.test_climb import interfering
+from tests.scheduling.machine.test_division import layers
 from tests.scheduling.problems import comm, cube, problem, problems, vector
-from tests.scheduling.test_climb import interfering
-from tests.scheduling.test_division import layers
 
 _BUDGET = 0.02
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autostream.scheduling import plans
-from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.lists.greedy import Greedy
 from autostream.scheduling.plans import Kept
 from autostream.scheduling.problem import Mode, Precedence, Problem, Schedule, Task
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from autostream.options import Options
 from autostream.scheduling import HCCL, MAIN, check, lower_bound, strategy
-from autostream.scheduling.greedy import Greedy
+from autostream.scheduling.lists.greedy import Greedy
 from autostream.scheduling.problem import Mode, Precedence, Problem, Schedule, Task
-from autostream.scheduling.regions import Divided
+from autostream.scheduling.regions.divided import Divided
 from tests.scheduling.problems import comm, cube, longer, optimum, printed, problem, problems, stream_of, vector
 
 _NAMES = ("serial", "greedy", "cpsat", "auto")

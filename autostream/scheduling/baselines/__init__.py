@@ -10,8 +10,8 @@ from autostream.scheduling.baselines.ios import ios
 from autostream.scheduling.baselines.opara import opara
 from autostream.scheduling.baselines.path_cover import path_cover
 from autostream.scheduling.baselines.torchsched import torchsched
+from autostream.scheduling.lists.serial import Serial
 from autostream.scheduling.problem import Strategy
-from autostream.scheduling.serial import Serial
 
 __all__ = ["BASELINES"]
 

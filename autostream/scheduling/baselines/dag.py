@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autostream.scheduling.bounds import lower_bound
-from autostream.scheduling.instance import Instance
+from autostream.scheduling.bounds.lower import lower_bound
+from autostream.scheduling.machine.instance import Instance
+from autostream.scheduling.machine.replay import decode
 from autostream.scheduling.problem import MAIN, Problem, Schedule
-from autostream.scheduling.replay import decode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

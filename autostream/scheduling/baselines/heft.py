@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from autostream.scheduling.baselines.dag import Assignment, Dag
-from autostream.scheduling.profile import Profile
-from autostream.scheduling.resources import Packing
+from autostream.scheduling.machine.profile import Profile
+from autostream.scheduling.machine.resources import Packing
 
 
 def heft(dag: Dag) -> Assignment:

@@ -1,0 +1,1 @@
+"""Exact searches through time, for regions that are small enough."""

@@ -1,0 +1,1 @@
+"""List scheduling, and the program as it is: where everything begins."""

@@ -1,0 +1,1 @@
+"""Search from plan to plan, each judged by running it."""

@@ -1,0 +1,1 @@
+"""CP-SAT models: times, streams, windows, and fewest crossings within a makespan."""

@@ -1,0 +1,1 @@
+"""Plans with fewer waits between streams: what each of them is worth."""

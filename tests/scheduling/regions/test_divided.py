@@ -1,0 +1,134 @@
+"""Divide and solve."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autostream.scheduling import check, explained_bound, lower_bound
+from autostream.scheduling.lists.greedy import Greedy
+from autostream.scheduling.lists.serial import Serial
+from autostream.scheduling.problem import Problem, Schedule
+from autostream.scheduling.regions import divided
+from autostream.scheduling.regions.divided import Divided
+from autostream.scheduling.tolerance import tolerated
+from tests.scheduling.machine.test_division import layers
+from tests.scheduling.problems import cube, longer, optimum, printed, problem, problems, vector
+
+
+def solve(given: Problem, *, max_tasks: int = 150, budget: float = 0.05) -> Schedule:
+    schedule = Divided(budget=budget, max_tasks=max_tasks).solve(given)
+    assert check(given, schedule) == ()
+    return schedule
+
+
+def test_equal_regions_are_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    original = divided.solve
+    monkeypatch.setattr(divided, "solve", lambda part, *rest: calls.append(part) or original(part, *rest))
+    solve(layers(4))
+    few = len(calls)
+    solve(layers(40))
+    assert len(calls) - few == few
+    assert few <= 5
+
+
+def test_many_layers_are_optimal_and_bounded_layer_by_layer() -> None:
+    schedule = solve(layers(12))
+    assert schedule.status == "optimal"
+    assert schedule.makespan == 12 * (10 + 60 + 10)
+    assert explained_bound(layers(12)) == (schedule.makespan, "critical path")
+    assert [region.number for region in schedule.regions] == list(range(12))
+    assert {(region.serial, region.makespan, region.lower_bound, region.status) for region in schedule.regions} == {
+        (100, 60, 60, "optimal")
+    }
+    assert all(region.gain == 40 and region.side_streams == ("s1",) for region in schedule.regions)
+
+
+def test_what_bounds_a_program_is_named() -> None:
+    assert explained_bound(problem([cube("a", 10), cube("b", 10)])).by == "cube cores"
+    assert explained_bound(problem([vector("a", 10), vector("b", 10)])).by == "vector cores"
+    assert explained_bound(problem([cube(f"c{n}", 10, aic=0) for n in range(9)])).by == "streams"
+    assert explained_bound(problem([cube("a", 10), vector("b", 10)], ["a>b"])).by == "critical path"
+
+
+def test_what_was_set_aside_hides_and_is_a_region_too() -> None:
+    given = layers(4)
+    edges = [f"{edge.before}>{edge.after}" for edge in given.precedences]
+    beside = problem([*given.tasks, vector("write", 9)], [*edges, "vec0>write"])
+    schedule = solve(beside)
+    assert schedule.makespan == solve(given).makespan
+    last = schedule.regions[-1]
+    assert (last.name, last.tasks, last.makespan) == ("set aside", ("write",), 0)
+
+
+def test_a_program_with_a_prologue_and_dead_ends_is_closed() -> None:
+    """What has to come first is solved with the first layer; what may come later costs a tenth of its work beside the cubes."""
+    layer = layers(12)
+    edges = [f"{edge.before}>{edge.after}" for edge in layer.precedences]
+    tasks = [vector("mask", 25_000), *longer(layer, 1000).tasks, vector("write", 12_000)]
+    beside = problem(tasks, [*edges, *(f"mask>vec{n}" for n in range(12)), "vec0>write"], sync=450)
+    given = replace(beside, cube_vector_slowdown=1100)
+    schedule = solve(given, budget=0.5)
+    first, last = schedule.regions[0], schedule.regions[-1]
+    assert first.tasks[0] == "mask" and first.status in ("optimal", "near-optimal")
+    assert last.tasks == ("write",) and last.makespan <= 1_200 + 450
+    assert schedule.status in ("optimal", "near-optimal")
+
+
+def test_a_cut_may_change_streams_where_that_is_faster() -> None:
+    """The join continues the branch that ends last, wherever that runs; the next layer goes on from there."""
+    tasks, edges = [], []
+    for n in range(3):
+        tasks += [vector(f"in{n}", 10), cube(f"a{n}", 40), vector(f"b{n}", 38), cube(f"c{n}", 20), vector(f"out{n}", 10)]
+        edges += [f"in{n}>a{n}>c{n}>out{n}", f"in{n}>b{n}>out{n}", *([f"out{n - 1}>in{n}"] if n else [])]
+    given = problem(tasks, edges)
+    schedule = solve(given)
+    assert (schedule.makespan, schedule.status) == (3 * 80, "optimal")
+
+
+@settings(max_examples=30)
+@given(problems(most=14, most_modes=2, shortest=0), st.sampled_from([1, 10_007]))
+def test_never_worse_than_greedy_or_serial(drawn: Problem, times: int) -> None:
+    given = longer(drawn, times)  # so long that a thousandth counts
+    whole = solve(given)
+    windows = solve(given, max_tasks=4)
+    greedy = Greedy().solve(given)
+    assert max(whole.makespan, windows.makespan) <= greedy.makespan <= Serial().solve(given).makespan
+    assert lower_bound(given) <= whole.lower_bound <= whole.makespan
+    assert lower_bound(given) <= windows.lower_bound <= windows.makespan
+
+
+@settings(max_examples=25)
+@given(problems(most=5, side=1, most_modes=2), st.sampled_from([1, 10_007]))
+def test_bounds_are_true_and_what_is_called_optimal_is(drawn: Problem, times: int) -> None:
+    given = longer(drawn, times)
+    best = optimum(given)
+    schedule = solve(given)
+    assert schedule.lower_bound <= best <= schedule.makespan
+    assert schedule.status != "optimal" or schedule.makespan == best
+    assert schedule.status != "near-optimal" or best < schedule.makespan <= tolerated(best)
+
+
+_PROGRAM = """
+import hashlib
+from autostream.scheduling.regions.divided import Divided
+from tests.scheduling.solver.test_windows import weave
+schedule = Divided(budget=0.2, max_tasks=20).solve(weave(40))
+print(hashlib.sha256(repr((schedule.placements, schedule.regions)).encode()).hexdigest())
+"""
+
+
+def test_every_process_finds_the_same_schedule() -> None:
+    (output,) = printed(_PROGRAM)
+    assert output
+
+
+def test_solving_twice_gives_the_same() -> None:
+    given = layers(3)
+    assert solve(given) == solve(replace(given))
+    assert all(one.start <= other.start for one, other in itertools.pairwise(solve(given).placements))
