@@ -73,7 +73,9 @@ def test_the_script_prints_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert "control/chain" in printed.err
 
 
-@pytest.mark.parametrize("arguments", [["--models", "no/such"], ["--chips", "910B9"], ["--side-streams", "99"]])
+@pytest.mark.parametrize(
+    "arguments", [["--models", "no/such"], ["--chips", "910B9"], ["--side-streams", "99"], ["--solver-budget", "0"]]
+)
 def test_bad_arguments_end_with_status_2(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         zoo.main(arguments)

@@ -1,7 +1,8 @@
 # ruff: noqa: E402 (the repository must be importable, and the environment ready, before torch is imported)
 """Every model of the zoo on every chip: autostream beside the rules of other systems and the published hand-written patterns.
 
-    python tests/benchmarks/zoo.py [--models GLOB ...] [--chips NAME ...] [--quick] [--same-unit-overlap] [--json]
+    python tests/benchmarks/zoo.py [--models GLOB ...] [--chips NAME ...] [--quick] [--same-unit-overlap]
+                                   [--solver-budget SECONDS] [--json]
 
 All times are simulated. A model that fails is reported and does not end the run; the exit status is then 1.
 """
@@ -49,8 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     asked = parser.parse_args(arguments)
     try:
-        given = {"side_streams": asked.side_streams, "same_unit_overlap": asked.same_unit_overlap, "strict": True}
-        options = Options.of(given)
+        given = {name: getattr(asked, name) for name in ("side_streams", "same_unit_overlap", "solver_budget")}
+        options = Options.of(given | {"strict": True})
         for chip in asked.chips:
             cost_model(chip)
     except InputError as error:
@@ -72,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--chips", nargs="+", default=["910B2"], metavar="NAME")
     parser.add_argument("--side-streams", type=int, default=3, help="side streams beside the main one (default: 3)")
     parser.add_argument("--same-unit-overlap", action="store_true", help="credit small kernels of one kind with running at once")
+    parser.add_argument("--solver-budget", type=float, default=2.0, help="effort of the solver, about seconds (default: 2)")
     parser.add_argument("--quick", action="store_true", help="leave out models that take many seconds")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     return parser
