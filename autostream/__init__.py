@@ -29,7 +29,7 @@ offline.activate()
 What they take and give:
 
 Options(**values)
-    the options with their defaults, which README.md explains one by one; a mapping does wherever options are taken
+    the options: help(autostream.Options) explains them one by one; a mapping does wherever options are taken
 ScheduleResult
     of schedule: verdict, report, graph_module, program (what was read back of it), findings, save(folder), lower(), and more
 DumpPlan

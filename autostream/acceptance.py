@@ -18,13 +18,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
+from autostream.cost.measured.scaled import floor
+from autostream.cost.measured.signature import Signature, signature
 from autostream.cost.model import Cost, Machine
-from autostream.cost.scaled import floor
-from autostream.cost.signature import Signature, signature
+from autostream.errors import percentage
 from autostream.graph.model import Op, OpGraph, Unit
 from autostream.program import StreamProgram
-from autostream.program.running import Slowdowns
-from autostream.program.simulate import Simulator
+from autostream.program.simulation.running import Slowdowns
+from autostream.program.simulation.simulate import Simulator
 
 _SEED = 0
 #: Draws per decision: as many as this number of simulated tasks pays for, within limits. Twenty are the fewest of which two lie
@@ -54,8 +55,8 @@ class Gain:
 
 
 def gain(
-    before: StreamProgram,
-    after: StreamProgram,
+    before: StreamProgram | Simulator,
+    after: StreamProgram | Simulator,
     graph: OpGraph,
     costs: Mapping[str, Cost],
     machine: Machine,
@@ -63,6 +64,7 @@ def gain(
 ) -> Gain:
     """Simulate both programs at the predicted costs, at every corner and in every draw.
 
+    A program may be given as its simulator, made with the same costs (those of `limited` too for `after`) and machine.
     `limited` are the costs of the operators whose cores only the scheduled program limits: what `costs` is wrong by, they are
     wrong by too, in proportion.
 
@@ -70,7 +72,7 @@ def gain(
         VerificationError: one of the programs waits for itself and never ends.
     """
     limited = limited or {}
-    serial, scheduled = Simulator(before, costs, machine), Simulator(after, {**costs, **limited}, machine)
+    serial, scheduled = _simulator(before, costs, machine), _simulator(after, {**costs, **limited}, machine)
     classes = _Classes(graph, costs)
     given, split = _Prices(costs, classes), _Prices(limited, classes)
 
@@ -95,6 +97,10 @@ def gain(
         p50=drawn[(count - 1) // 2],
         p90=drawn[count - 1 - tail],
     )
+
+
+def _simulator(program: StreamProgram | Simulator, costs: Mapping[str, Cost], machine: Machine) -> Simulator:
+    return program if isinstance(program, Simulator) else Simulator(program, costs, machine)
 
 
 class _Overlap(NamedTuple):
@@ -258,7 +264,7 @@ def _skews(graph: OpGraph, costs: Mapping[str, Cost]) -> dict[str, int]:
     """Return for each collective by how much ranks may arrive apart, ns.
 
     That is what two runs of the kernels since the collective before it differ by: they repeat within a few percent each (see
-    `autostream.cost.scaled.floor`), independently of each other. Costs that do not scatter at all do not do so here.
+    `autostream.cost.measured.scaled.floor`), independently of each other. Costs that do not scatter at all do not do so here.
     """
     skews: dict[str, int] = {}
     squares = 0
@@ -287,13 +293,12 @@ def _gain(serial: int, scheduled: int) -> float:
 def refusal(gain: Gain, min_gain: float) -> tuple[str, str] | None:
     """Return (code, reason) if the gain is not worth a rewrite, else None."""
     if gain.nominal < min_gain:
-        return "no-gain", f"the simulated gain of {gain.nominal:.1%} is below min_gain ({min_gain:.1%})"
+        return "no-gain", f"the simulated gain of {percentage(gain.nominal)} is below min_gain ({percentage(min_gain)})"
+    within = f"the simulated gain of {percentage(gain.nominal)} is within the cost model's error"
     if gain.low <= 0:
-        text = f"the simulated gain of {gain.nominal:.1%} is within the cost model's error (worst corner {gain.low:.1%})"
-        return "within-error", text
+        return "within-error", f"{within} (worst corner {percentage(gain.low)})"
     if gain.p10 <= 0:
-        text = f"the simulated gain of {gain.nominal:.1%} is within the cost model's error (p10 {gain.p10:.1%})"
-        return "within-error", text
+        return "within-error", f"{within} (p10 {percentage(gain.p10)})"
     return None
 
 

@@ -83,6 +83,12 @@ def enter(outcome: Outcome, means: Means) -> Outcome:
     return outcome if reason is None else outcome.declined("over-budget", reason)
 
 
+def leave(outcome: Outcome, ledger: Ledger) -> None:
+    """Take a plan out of the ledger that was entered and is not used after all; nothing for one that was declined."""
+    if outcome.verdict.accepted and outcome.program is not None:
+        ledger.release(need_of(outcome.program))
+
+
 def afford(schedule: Schedule, problem: Problem, means: Means, ways: Ways) -> Outcome:
     """Try a schedule, or the best one that keeps within the means, and enter it into the ledger if it is accepted."""
     outcome: Outcome | None = None

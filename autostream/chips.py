@@ -8,10 +8,10 @@ import os
 from collections.abc import Mapping
 
 from autostream.cost import CostModel, RooflineModel, detect_chip, load_chip
-from autostream.cost.chip import OperatorFactor
-from autostream.cost.identify import candidates, describe
-from autostream.cost.measured import MeasuredModel
-from autostream.cost.scaled import FamilyFactor, ScaledModel
+from autostream.cost.chips.chip import OperatorFactor
+from autostream.cost.chips.identify import candidates, describe
+from autostream.cost.measured.measured import MeasuredModel
+from autostream.cost.measured.scaled import FamilyFactor, ScaledModel
 from autostream.errors import InputError
 from autostream.profiles import Profile, read_profile
 from autostream.profiles.clock import Clock, recover_clock

@@ -8,10 +8,10 @@ from typing import Any
 
 from autostream import acceptance
 from autostream.cost.model import CostModel
-from autostream.errors import AutostreamError, VerificationError, plural
+from autostream.errors import AutostreamError, VerificationError, percentage, plural
 from autostream.graph.model import OpGraph
 from autostream.options import Options
-from autostream.outcome import Outcome
+from autostream.outcome import UNKNOWN_CHIP, Outcome
 from autostream.program import Memory, StreamProgram, peak_memory, returned_storages
 from autostream.scheduling import Problem, Schedule, critical_path, explained_bound
 from autostream.scheduling.problem import HCCL, MAIN
@@ -31,12 +31,13 @@ _SHARED = {
 }
 
 
-def verdict_of(model: CostModel, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:
-    """Return the verdict of this code; accepted only if the code says so."""
-    return Verdict(accepted=code == "accepted", code=code, reason=reason, chip=model.machine.name, **(numbers or {}))
+def verdict_of(model: CostModel | None, code: str, reason: str, numbers: Mapping[str, Any] | None = None) -> Verdict:
+    """Return the verdict of this code; accepted only if the code says so. None for `model`: no chip could be told."""
+    chip = UNKNOWN_CHIP if model is None else model.machine.name
+    return Verdict(accepted=code == "accepted", code=code, reason=reason, chip=chip, **(numbers or {}))
 
 
-def failed(error: Exception, graph: OpGraph | None, model: CostModel, options: Options) -> Outcome:
+def failed(error: Exception, graph: OpGraph | None, model: CostModel | None, options: Options) -> Outcome:
     """Warn of a step that failed and return the declined outcome; with ``strict``, raise the error again."""
     if options.strict:
         raise error
@@ -55,7 +56,7 @@ def gain_numbers(gain: acceptance.Gain) -> dict[str, float]:
 
 def why_accepted(gain: acceptance.Gain) -> str:
     """Return the reason of an accepted plan."""
-    return f"simulated gain {gain.nominal:.1%}, at least {gain.low:.1%} within the cost model's error"
+    return f"simulated gain {percentage(gain.nominal)}, at least {percentage(gain.low)} within the cost model's error"
 
 
 def why_nothing_overlaps(problem: Problem, serial: int, options: Options) -> str:

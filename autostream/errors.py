@@ -39,6 +39,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
+def percentage(share: float) -> str:
+    """Return a share with one decimal and as people read it: 0.076 is ``"7.6 %"``."""
+    return f"{100 * share:.1f} %"
+
+
 def nearest(word: str, allowed: Iterable[str]) -> str:
     """Return ``" (did you mean 'x'?)"`` for the closest allowed word, or an empty string."""
     match = difflib.get_close_matches(word, list(allowed), n=1)

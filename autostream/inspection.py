@@ -28,13 +28,13 @@ from autostream.program import (
     simulate,
     verify,
 )
-from autostream.program.dump_ops import communicating
-from autostream.program.events import needs_capture
-from autostream.program.fx import read_fx
-from autostream.program.ge_dump import load_ops
+from autostream.program.checks.oversync import hidden_waits, idle_waits
 from autostream.program.kinds import is_collective
-from autostream.program.oversync import hidden_waits, idle_waits
-from autostream.program.writeback import written_back
+from autostream.program.reading.dump_ops import communicating
+from autostream.program.reading.events import needs_capture
+from autostream.program.reading.fx import read_fx
+from autostream.program.reading.ge_dump import load_ops
+from autostream.program.reading.writeback import written_back
 from autostream.report import Document
 from autostream.report.notebook import document_html, findings_html
 from autostream.suppressions import Suppressed, judge, load_suppressions

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import textwrap
 from collections.abc import Mapping
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic.fields import FieldInfo
 
 from autostream.errors import InputError, nearest
 
@@ -21,43 +24,110 @@ class Options(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: How to solve: ``auto`` and ``cpsat`` = greedy, improved by CP-SAT region by region.
-    strategy: Literal["auto", "serial", "greedy", "cpsat"] = "auto"
-    #: Side streams the scheduler may open beside the default one.
-    side_streams: int = Field(default=2, ge=0, le=8)
-    #: Smallest simulated gain (share of the serial time) worth a rewrite.
-    min_gain: float = Field(default=0.01, ge=0.0, lt=1.0)
-    #: CP-SAT's deterministic time budget (its own unit, about a second on one core).
-    solver_budget: float = Field(default=2.0, gt=0.0, le=600.0)
-    #: Largest number of tasks of one CP-SAT model; larger regions are improved in windows of at most so many.
-    solver_max_tasks: int = Field(default=150, ge=1)
-    #: Credit two kernels of one kind (both Cube, or both Vector) with running at once where their cores suffice. No public
-    #: profile shows that; by default they take turns, as kernels that ask for every core do.
-    same_unit_overlap: bool = False
-    #: Let operators of one kind run at once on parts of the chip, by explicit limits on their cores, where their kernels are
-    #: known to keep a limit. Off by default: no public profile shows how much two such kernels slow each other down.
-    core_limits: bool = False
-    #: Allow collectives on side streams (off: they stay on the engine's own communication stream).
-    side_collectives: bool = False
-    #: Streams and events that all graphs compiled in one process may take together; None = what the chip file says.
-    stream_budget: int | None = Field(default=None, ge=1)
-    event_budget: int | None = Field(default=None, ge=0)
-    #: Waits between two streams that the scheduled graph may have, those of its collectives included; None = as many as pay.
-    #: Of the plans with no more, the shortest that is found is taken.
-    max_waits: int | None = Field(default=None, ge=0)
-    #: Bytes of intermediate buffers that the schedule may take at its peak beyond the graph as given; None = no cap.
-    max_extra_bytes: int | None = Field(default=None, ge=0)
-    #: Modules (``layers.0.shared_expert``, or an end of such a path) that are meant to run beside the rest: the report says for
-    #: each what became of it, and with `strict` one that is not in the graph is an error.
-    wanted: tuple[str, ...] = ()
-    #: Keep the solver's answers on disk (in ``$AUTOSTREAM_CACHE``, else ``~/.cache/autostream``) for the next compilation.
-    plan_cache: bool = True
-    #: Seconds that a rank waits for the plans of the ranks it compiles a graph with, where torch.distributed is initialised.
-    rank_timeout: float = Field(default=300.0, gt=0.0, le=86_400.0)
-    #: Raise instead of falling back to the original graph when anything fails.
-    strict: bool = False
-    #: Prefix of the stream labels autostream opens.
-    label_prefix: str = Field(default="autostream_", min_length=1, pattern=r"^[A-Za-z0-9_\-]+$")
+    strategy: Literal["auto", "serial", "greedy", "cpsat"] = Field(
+        default="auto",
+        description=(
+            "how to solve: `serial`, `greedy`, `cpsat`; `auto` cuts the graph into regions, searches the small ones "
+            "exactly, and solves or improves the others with CP-SAT and local search"
+        ),
+    )
+    side_streams: int = Field(
+        default=2,
+        ge=0,
+        le=8,
+        description="streams that may be opened beside the default one",
+    )
+    min_gain: float = Field(
+        default=0.01,
+        ge=0.0,
+        lt=1.0,
+        description="smallest simulated gain worth a rewrite, as a share of the serial time",
+    )
+    solver_budget: float = Field(
+        default=2.0,
+        gt=0.0,
+        le=600.0,
+        description=(
+            "effort of the solver, about seconds on one core, two or three times that where many regions stay open; "
+            "deterministic, not a time limit"
+        ),
+    )
+    solver_max_tasks: int = Field(
+        default=150,
+        ge=1,
+        description="tasks of one CP-SAT model; larger regions are improved window by window",
+    )
+    same_unit_overlap: bool = Field(
+        default=False,
+        description="credit two Cube or two Vector kernels with running at once where their cores suffice",
+    )
+    core_limits: bool = Field(
+        default=False,
+        description="split the cores between two branches that need the same kind, where their kernels keep such a limit",
+    )
+    side_collectives: bool = Field(
+        default=False,
+        description="allow collectives on side streams",
+    )
+    stream_budget: int | None = Field(
+        default=None,
+        ge=1,
+        description="streams of all graphs compiled in one process; None = what the chip file says",
+    )
+    event_budget: int | None = Field(
+        default=None,
+        ge=0,
+        description="events of all graphs compiled in one process; None = what the chip file says",
+    )
+    max_waits: int | None = Field(
+        default=None,
+        ge=0,
+        description=(
+            "waits between two streams in the scheduled graph, those of collectives included: the shortest plan "
+            "found with no more of them; None = as many as pay"
+        ),
+    )
+    max_extra_bytes: int | None = Field(
+        default=None,
+        ge=0,
+        description="bytes of intermediate buffers a plan may take beyond the graph as given; None = no cap",
+    )
+    wanted: tuple[str, ...] = Field(
+        default=(),
+        description=(
+            "modules (`layers.0.shared_expert`, or an end of such a path) that are meant to run beside the rest: the "
+            "report says what became of each; with `strict` a missing one is an error"
+        ),
+    )
+    plan_cache: bool = Field(
+        default=True,
+        description=(
+            "keep the solver's answers on disk (in `$AUTOSTREAM_CACHE`, else `~/.cache/autostream`) for the next compilation"
+        ),
+    )
+    rank_timeout: float = Field(
+        default=300.0,
+        gt=0.0,
+        le=86_400.0,
+        description="seconds a rank waits for the plans of the others where torch.distributed is initialised",
+    )
+    strict: bool = Field(
+        default=False,
+        description="raise instead of falling back to the original graph",
+    )
+    label_prefix: str = Field(
+        default="autostream_",
+        min_length=1,
+        pattern=r"^[A-Za-z0-9_\-]+$",
+        description="prefix of the stream labels that are opened",
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _none(cls, value: Any, info: ValidationInfo) -> Any:
+        """Take the word ``none`` for None where that is the default, as a command line gives it."""
+        default = cls.model_fields[str(info.field_name)].default
+        return None if default is None and isinstance(value, str) and value.lower() == "none" else value
 
     @field_validator("wanted", mode="before")
     @classmethod
@@ -89,6 +159,51 @@ class Options(BaseModel):
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Described:
+    """What there is to know of one option, for people."""
+
+    name: str
+    #: As Python writes it.
+    default: str
+    #: Values or range that it may have.
+    allowed: str
+    #: What it is for, and the unit of its values.
+    meaning: str
+
+
+def described() -> tuple[Described, ...]:
+    """Return every option: what help texts, errors and README.md say of it comes from here."""
+    return tuple(
+        Described(name=name, default=repr(field.default), allowed=_allowed(field), meaning=str(field.description))
+        for name, field in Options.model_fields.items()
+    )
+
+
+def _allowed(field: FieldInfo) -> str:
+    """Return what a field may hold, from its type and its limits."""
+    kinds: dict[Any, str] = {
+        bool: "True or False",
+        int: "a whole number",
+        float: "a number",
+        tuple[str, ...]: "names, separated by commas",
+    }
+    known = [kind for kind in (get_args(field.annotation) or (field.annotation,)) if kind is not type(None)]
+    if isinstance(field.default, str):
+        words = [repr(word) for word in known if isinstance(word, str)]
+        return ", ".join(words) or "letters, digits, '_' and '-', at least one"
+    bounds = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
+    limits = [f"{bounds[key]} {getattr(limit, key)}" for limit in field.metadata for key in bounds if hasattr(limit, key)]
+    text = " ".join((kinds.get(field.annotation) or kinds[known[0]], " and ".join(limits))).strip()
+    return f"{text}, or None" if field.default is None else text
+
+
+def _help() -> str:
+    """Return the options as a list, for the documentation of the class."""
+    told = ((f"{option.name} = {option.default}", f"{option.meaning}. Allowed: {option.allowed}.") for option in described())
+    return "\n".join(f"    {head}\n{textwrap.indent(textwrap.fill(text, 100), ' ' * 8)}" for head, text in told)
+
+
 def _explain(error: Exception, model: type[BaseModel]) -> str:
     if not isinstance(error, ValidationError):
         return f"options: {error}"
@@ -99,5 +214,10 @@ def _explain(error: Exception, model: type[BaseModel]) -> str:
         if item["type"] == "extra_forbidden":
             parts.append(f"unknown option {key!r}{nearest(key, allowed)}; allowed: {', '.join(allowed)}")
         else:
-            parts.append(f"option {key!r} = {item['input']!r}: {item['msg']}")
+            known = next((option for option in described() if option.name == str(item["loc"][0])), None)
+            told = f" (allowed: {known.allowed}; {known.meaning})" if known else ""
+            parts.append(f"option {key!r} = {item['input']!r}: {item['msg']}{told}")
     return "; ".join(parts)
+
+
+Options.__doc__ = f"{Options.__doc__}\n    Options:\n\n{_help()}\n"

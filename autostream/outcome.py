@@ -11,11 +11,14 @@ from autostream.cost.model import Cost, CostModel
 from autostream.graph.model import OpGraph
 from autostream.offline import Converted
 from autostream.options import Options
-from autostream.program.lifetimes import Memory
+from autostream.program.checks.lifetimes import Memory
 from autostream.program.model import Finding, StreamProgram, Timeline
 from autostream.report import Document, Provenance, build
 from autostream.scheduling.problem import Schedule
 from autostream.verdict import Verdict
+
+#: What a verdict calls the chip where the step that failed is the one that tells it.
+UNKNOWN_CHIP = "an unknown chip"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +51,12 @@ class Outcome:
         verdict = replace(self.verdict, accepted=False, code=code, reason=reason)
         return replace(self, verdict=verdict, graph_module=None, ascend_ir=None)
 
-    def document(self, *, name: str, options: Options, model: CostModel) -> Document:
-        """Return the report of this outcome: plain data, no graph is kept alive by it."""
-        provenance = Provenance.of(chip=model.machine.name, chip_digest=model.fingerprint(), options=options)
+    def document(self, *, name: str, options: Options, model: CostModel | None) -> Document:
+        """Return the report of this outcome: plain data, no graph is kept alive by it. Without a model nothing was priced."""
+        machine = model.machine if model else None
+        provenance = Provenance.of(
+            chip=machine.name if machine else UNKNOWN_CHIP, chip_digest=model.fingerprint() if model else "", options=options
+        )
         return build(
             name=name,
             verdict=self.verdict,
@@ -61,7 +67,7 @@ class Outcome:
             after=self.after,
             program=self.program,
             serial=self.serial,
-            machine=model.machine,
+            machine=machine,
             schedule=self.schedule,
             placed=self.placed,
             findings=self.findings,

@@ -11,7 +11,7 @@ from pathlib import Path
 from torch import fx
 
 from autostream import hints
-from autostream.affordable import Means, Ways, afford, enter
+from autostream.affordable import Means, Ways, afford, enter, leave
 from autostream.budget import Ledger, Limits, need_of
 from autostream.core_split import split_cores
 from autostream.cost.model import CostModel
@@ -22,8 +22,8 @@ from autostream.graph.routing import expected_load
 from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.pricing import price_graph
-from autostream.program import simulate
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
+from autostream.program.simulation.simulate import Simulator
 from autostream.proof import Convert
 from autostream.rewrite.dialect import Dialect
 from autostream.scheduling import Capped, Problem, Schedule, build_problem, strategy
@@ -84,19 +84,18 @@ def plan(
             captured = Captured(graph_module)
         except Exception as error:
             return replace(failed(error, None, model, options), notes=notes)
-        graph = captured.graph
+        graph, ledger = captured.graph, ledger or Ledger()
         outcome = _judged(
             lambda: _trial(graph_module, captured, model=model, options=options, dialect=dialect, convert=convert),
             graph,
             solver=solver or _kept(strategy(options), options, plans),
             plans=None if solver else plans,
-            ledger=ledger or Ledger(),
+            ledger=ledger,
             model=model,
             options=options,
         )
-        told = hints.tell(options.wanted, graph, outcome.after, outcome.verdict)
-        told += hints.tell_collectives(graph, outcome.verdict)
-        return replace(outcome, notes=(*notes, *told, *outcome.notes))
+        outcome = _told(outcome, graph, ledger=ledger, model=model, options=options)
+        return replace(outcome, notes=(*notes, *outcome.notes))
 
 
 def _judged(
@@ -113,6 +112,19 @@ def _judged(
     try:
         return _refused(graph, model, options) or _solved(trial(), solver, plans, ledger)
     except Exception as error:
+        return failed(error, graph, model, options)
+
+
+def _told(outcome: Outcome, graph: OpGraph, *, ledger: Ledger, model: CostModel, options: Options) -> Outcome:
+    """Return the outcome with what is told of wishes; if that fails it is a declined one, and out of the ledger again."""
+    try:
+        told = hints.tell(options.wanted, graph, outcome.after, outcome.verdict)
+        told += hints.tell_collectives(graph, outcome.verdict)
+        return replace(outcome, notes=(*told, *outcome.notes))
+    except BaseException as error:
+        leave(outcome, ledger)
+        if not isinstance(error, Exception):
+            raise
         return failed(error, graph, model, options)
 
 
@@ -143,6 +155,7 @@ def _trial(
     serial = read_fx(graph_module, semantics=dialect.semantics, graph=graph)
     load = expected_load(graph)
     costs = price_graph(serial, graph, load.ops, model, options)
+    simulated = Simulator(serial, costs, model.machine)
     return Trial(
         graph_module=graph_module,
         captured=captured,
@@ -151,7 +164,8 @@ def _trial(
         dialect=dialect,
         convert=convert,
         serial=serial,
-        before=simulate(serial, costs, model.machine),
+        simulated=simulated,
+        before=simulated.timeline(),
         costs=costs,
         problem=build_problem(graph, costs, model.machine, options),
         notes=load.notes,

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autostream.cost.fused import fused_activations
+from autostream.cost.analytic.fused import fused_activations
+from autostream.cost.measured.scaled import limited
 from autostream.cost.model import FREE, Cost, CostModel, Tier
-from autostream.cost.scaled import limited
 from autostream.graph import Op, Operators, OpGraph, Unit
 from autostream.options import Options
 from autostream.program import Semantics, StreamProgram
-from autostream.program.limits import core_limit
+from autostream.program.reading.limits import core_limit
 
 
 def price(op: Op, model: CostModel, options: Options) -> Cost:

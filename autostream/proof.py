@@ -12,9 +12,9 @@ from autostream.errors import ConversionError, OfflineError, VerificationError, 
 from autostream.graph import OpGraph, Unit
 from autostream.offline import Converted
 from autostream.program import EdgeKind, Finding, Intended, Severity, StreamProgram, read_ascend_ir, verify
-from autostream.program.fx import read_fx
 from autostream.program.kinds import DEFAULT, HCCL
-from autostream.program.writeback import written_back
+from autostream.program.reading.fx import read_fx
+from autostream.program.reading.writeback import written_back
 from autostream.rewrite.sync import task_orders
 
 #: Converts a graph to Ascend IR.
@@ -48,7 +48,7 @@ def prove(
         VerificationError: an order is lost or cannot be shown to hold, a storage is raced for, a wait is lost, or the program
             waits for itself.
     """
-    findings = _verify(program, graph, orders_of(program, graph) if orders is None else orders, prices)
+    findings = _verify(program, graph, orders_of(program, graph) if orders is None else orders, prices, beyond=True)
     unproven = [finding for finding in findings if finding.kind == "order-unproven"]
     if unproven:
         raise VerificationError(f"the emitted graph could not be proved: {unproven[0].explanation}")
@@ -86,7 +86,7 @@ def prove_ascend_ir(
     _labels_kept(emitted, program)
     _limits_kept(emitted, graph, program)
     renamed = _renamed(orders_of(emitted, graph) if orders is None else orders, graph, program)
-    _without_errors(_verify(program, graph, renamed, prices), "Ascend IR")
+    _without_errors(_verify(program, graph, renamed, prices, beyond=False), "Ascend IR")
     return converted, ()
 
 
@@ -121,6 +121,8 @@ def _limits_kept(emitted: StreamProgram, graph: OpGraph, converted: StreamProgra
         VerificationError: a limit is gone: the operator would take the whole chip.
     """
     limits = {step.name: step.cores for step in emitted.steps if step.cores is not None and step.name in graph.ops}
+    if not limits:
+        return
     sources = {name: source for name, source, _ in _renamed([(name, name, "") for name in limits], graph, converted)}
     tasks: dict[str, list[tuple[int, int] | None]] = {}
     for step in converted.steps:
@@ -175,11 +177,12 @@ def _readers(program: StreamProgram, tasks: set[str]) -> dict[str, set[str]]:
 
 
 def _verify(
-    program: StreamProgram, graph: OpGraph, orders: Iterable[tuple[str, str, str]], prices: Prices | None
+    program: StreamProgram, graph: OpGraph, orders: Iterable[tuple[str, str, str]], prices: Prices | None, *, beyond: bool
 ) -> tuple[Finding, ...]:
+    """Return what `verify` finds; `beyond`: also the waits beyond the orders, which are a warning and no error."""
     orders = tuple(orders)
     tasks = (op.name for op in graph if op.unit is not Unit.FREE)
-    intended = Intended(orders=orders, operators=tuple(tasks))
+    intended = Intended(orders=orders, operators=tuple(tasks)) if beyond else None
     if prices is None:
         return verify(program, required=orders, intended=intended)
     groups = {op.name: op.group for op in graph}

@@ -17,6 +17,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.fx.passes.fake_tensor_prop import FakeTensorProp
 
 from autostream import agreement, budget, offline, telemetry
+from autostream.affordable import leave
 from autostream.chips import cost_model
 from autostream.cost.model import CostModel
 from autostream.decisions import failed, verdict_of
@@ -28,6 +29,7 @@ from autostream.outcome import Outcome
 from autostream.pipeline import plan
 from autostream.report import Document
 from autostream.rewrite.air import Air
+from autostream.rewrite.deferred import DeferredModule
 
 logger = logging.getLogger(__name__)
 
@@ -105,10 +107,12 @@ class StreamPass(CustomGraphPass):
         self, graph_module: fx.GraphModule, example_inputs: Sequence[Any] | None, config: Any, *, in_place: bool
     ) -> Outcome:
         """Plan, make the code, write the report, ask the other ranks, file: what is told to others cannot fail any more."""
-        given, model = graph_module.graph, self._model()
+        given = graph_module.graph
+        model: CostModel | None = None
         planned: Outcome | None = None
         try:
             try:
+                model = self._model()
                 outcome = planned = self._planned(graph_module, example_inputs, config, model)
                 if outcome.graph_module is not None:
                     _make(outcome.graph_module, graph_module if in_place else None)
@@ -126,12 +130,13 @@ class StreamPass(CustomGraphPass):
                     logger.warning("autostream left the graph as it was: %s", refusal)
                     outcome = outcome.declined("ranks-disagree", refusal)
                     report = outcome.document(name="", options=self.options, model=model)
+            if not outcome.verdict.accepted:
+                _take_back(planned, graph_module, given)
+                planned = None
+            _file(outcome, report)
         except BaseException:
             _take_back(planned, graph_module, given)
             raise
-        if not outcome.verdict.accepted:
-            _take_back(planned, graph_module, given)
-        _file(outcome, report)
         return outcome
 
     def _planned(
@@ -156,7 +161,10 @@ class StreamPass(CustomGraphPass):
 
 
 def _make(planned: fx.GraphModule, module: fx.GraphModule | None) -> None:
-    """Have the code of the planned graph made, in `module` if there is one; a failure leaves `module` as it was."""
+    """Put the planned graph into `module` if there is one, which makes its code; a failure leaves `module` as it was.
+
+    What torch.compile hands over makes its code only when somebody runs it, and TorchAir does not run it: then none is made.
+    """
     if module is None:
         planned.recompile()
         return
@@ -172,17 +180,17 @@ def _take_back(planned: Outcome | None, module: fx.GraphModule, given: fx.Graph)
     """Put the graph back as it was given, and what its plan was to take of streams and events."""
     if module.graph is not given:
         module.graph = given
-    if planned is not None and planned.verdict.accepted and planned.program is not None:
-        budget.process.release(budget.need_of(planned.program))
+    if planned is not None:
+        leave(planned, budget.process)
 
 
 def _file(outcome: Outcome, report: Document) -> None:
     """Keep the report, and count what a graph takes that stays as it is: an accepted plan was entered into the ledger already."""
     verdict = outcome.verdict
-    if verdict.code not in ("accepted", "already-scheduled"):  # a graph met again was entered the first time
-        budget.process.charge(budget.need_as_given(outcome.graph))
     telemetry.add(report)
     logger.info("autostream %s: %s", "accepted" if verdict.accepted else "declined", verdict.reason)
+    if verdict.code not in ("accepted", "already-scheduled"):  # a graph met again was entered the first time
+        budget.process.charge(budget.need_as_given(outcome.graph))
 
 
 def _model_source(chip: str | None, profile: str | Path | None, model: CostModel | None) -> Callable[[], CostModel]:
@@ -213,7 +221,7 @@ def _with_shapes(graph_module: fx.GraphModule, example_inputs: Sequence[Any] | N
     missing = any(node.op != "output" and value_of(node) is MISSING for node in graph_module.graph.nodes)
     if not missing or example_inputs is None:
         return graph_module
-    copied = fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+    copied = DeferredModule(graph_module, copy.deepcopy(graph_module.graph), type(graph_module).__name__)
     mode = detect_fake_mode(list(example_inputs)) or FakeTensorMode()
     allowed = mode.allow_non_fake_inputs
     mode.allow_non_fake_inputs = True  # constants of the module are real tensors

@@ -21,10 +21,16 @@ _lock = threading.Lock()
 
 
 def add(document: Document) -> None:
-    """Keep a report for `autostream.reports()`, and add it to torch's structured trace if torch is loaded."""
+    """Keep a report for `autostream.reports()`, and add it to torch's structured trace if torch is loaded.
+
+    A trace that cannot be written is logged: a report is no reason to fail, and others may rely on the plan by now.
+    """
     with _lock:
         _documents.append(document)
-    _trace(document)
+    try:
+        _trace(document)
+    except Exception:
+        logger.warning("the report could not be added to torch's structured trace", exc_info=True)
 
 
 def reports() -> tuple[Document, ...]:

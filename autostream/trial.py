@@ -33,9 +33,9 @@ from autostream.program import (
     growth_findings,
     peak_memory,
     prefetch_findings,
-    simulate,
 )
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
+from autostream.program.simulation.simulate import Simulator
 from autostream.proof import Convert, Prices, limits_written, orders_of, prove, prove_ascend_ir
 from autostream.rewrite.dialect import Dialect
 from autostream.rewrite.emit import Emitted, emit
@@ -53,8 +53,9 @@ class Trial:
     options: Options
     dialect: Dialect
     convert: Convert | None
-    #: The graph as it was given, read back and simulated.
+    #: The graph as it was given, read back and simulated (its own costs are those of every schedule).
     serial: StreamProgram
+    simulated: Simulator
     before: Timeline
     costs: Mapping[str, Cost]
     problem: Problem
@@ -96,7 +97,7 @@ class Trial:
         """Return whether a schedule with these core limits is accepted, and what it gains in nine of ten draws."""
         written = emit(self.graph_module, self.graph, schedule, self.dialect, limits).graph_module
         program = read_fx(written, semantics=self.dialect.semantics, graph=self.captured.rewritten(written))
-        gain = acceptance.gain(self.serial, program, self.graph, self.costs, self.machine, limited)
+        gain = acceptance.gain(self.simulated, program, self.graph, self.costs, self.machine, limited)
         return acceptance.refusal(gain, self.options.min_gain) is None, gain.p10
 
     def _judged(self, emitted: Emitted, split: Split | None, numbers: dict[str, Any], known: dict[str, Any]) -> Outcome:
@@ -111,8 +112,9 @@ class Trial:
         findings = prove(program, self.graph, prices, orders=orders)
         # The rewritten graph may hold buffers that the given one lacks.
         memory = peak_memory(program, rewritten.storages, returned=rewritten.returned)
-        after = simulate(program, ran, self.machine)
-        gain = acceptance.gain(self.serial, program, self.graph, priced, self.machine, limited)
+        simulated = Simulator(program, ran, self.machine)
+        after = simulated.timeline()
+        gain = acceptance.gain(self.simulated, simulated, self.graph, priced, self.machine, limited)
         numbers |= {
             "scheduled_ns": after.makespan,
             **gain_numbers(gain),

@@ -64,12 +64,12 @@ def _judged(scheduled: int, *, low: float, p10: float = 0.01) -> Gain:
 
 
 def test_a_gain_below_the_minimum_or_within_the_error_is_refused() -> None:
-    few = "the simulated gain of 0.5% is below min_gain (1.0%)"
+    few = "the simulated gain of 0.5 % is below min_gain (1.0 %)"
     assert refusal(_judged(995, low=0.001), 0.01) == ("no-gain", few)
     code, text = refusal(_judged(950, low=-0.02), 0.01) or ("", "")
-    assert code == "within-error" and "worst corner -2.0%" in text
+    assert code == "within-error" and "worst corner -2.0 %" in text
     code, text = refusal(_judged(950, low=0.01, p10=-0.003), 0.01) or ("", "")
-    assert code == "within-error" and "p10 -0.3%" in text
+    assert code == "within-error" and "p10 -0.3 %" in text
     assert refusal(_judged(950, low=0.01), 0.01) is None
 
 

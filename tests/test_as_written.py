@@ -13,8 +13,8 @@ from autostream.chips import cost_model
 from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
 from autostream.program import Edge, EdgeKind
-from autostream.program.fx import read_fx
 from autostream.program.model import Semantics
+from autostream.program.reading.fx import read_fx
 from autostream.rewrite.air import ensure_operators
 
 

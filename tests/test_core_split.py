@@ -22,7 +22,7 @@ from autostream.outcome import Outcome
 from autostream.pipeline import plan
 from autostream.pricing import price, price_limited
 from autostream.program import read_ascend_ir
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from autostream.proof import limits_written, prove_ascend_ir
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit

@@ -66,10 +66,11 @@ def test_wheel_and_source_distribution_hold_every_data_file(tmp_path: Path) -> N
     assert expected | {"LICENSE", "CHANGELOG.md", "setup.cfg", "tests/conftest.py"} <= names
 
 
-def test_the_readme_names_every_option_with_its_default() -> None:
-    from autostream.options import Options
+def test_the_readme_tells_of_every_option_what_the_help_tells() -> None:
+    from autostream.options import described
 
     readme = (Path(__file__).parents[1] / "README.md").read_text()
-    for name, field in Options.model_fields.items():
-        default = f'"{field.default}"' if isinstance(field.default, str) else str(field.default)
-        assert re.search(rf"^\| `{name}` \| `?{re.escape(default)}`? \|", readme, re.MULTILINE), name
+    rows = dict(re.findall(r"^\| (`\w+`) \| (.*) \|$", readme, re.MULTILINE))
+    for option in described():
+        default = option.default if not option.default.startswith("'") else f'`"{option.default[1:-1]}"`'
+        assert rows[f"`{option.name}`"] == f"{default} | {option.meaning}"

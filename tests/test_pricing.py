@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from autostream.chips import cost_model
-from autostream.cost.fused import fused_activations
+from autostream.cost.analytic.fused import fused_activations
 from autostream.cost.model import FREE
 from autostream.graph import OpGraph
 from autostream.graph.capture import capture
@@ -20,7 +20,7 @@ from autostream.options import Options
 from autostream.pipeline import plan
 from autostream.pricing import price_graph
 from autostream.program import Semantics
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from autostream.rewrite.air import Air
 from autostream.scheduling import build_problem
 

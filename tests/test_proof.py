@@ -11,7 +11,7 @@ from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
 from autostream.offline import Converted
 from autostream.program import Severity
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from autostream.proof import prove, prove_ascend_ir
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit

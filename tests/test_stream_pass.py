@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, fx
+from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.graph import CodeGen
 
@@ -23,8 +24,9 @@ from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
 from autostream.outcome import Outcome
 from autostream.program import Severity, read_ascend_ir, verify
-from autostream.program.writeback import written_back
+from autostream.program.reading.writeback import written_back
 from autostream.report import Document
+from autostream.report.wording import verdict_line
 from autostream.rewrite import emit as emit_module
 from autostream.rewrite.sync import task_orders
 from tests import models
@@ -70,6 +72,33 @@ def test_the_code_of_an_accepted_graph_is_made_once(monkeypatch: pytest.MonkeyPa
     StreamPass(chip="910B2")(graph_module, None, None)
     assert "scope_enter" in graph_module.code
     assert [module for module in made if module is graph_module] == [graph_module] and len(made) == 1
+
+
+@pytest.mark.parametrize("slot", ["pre_pass", "post_pass"])
+def test_under_torch_compile_no_code_is_made(slot: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[fx.Graph] = []
+    seen: list[str] = []
+    original = fx.Graph.python_code
+
+    def counted(graph: fx.Graph, *args: Any, **kwargs: Any) -> Any:
+        made.append(graph)
+        return original(graph, *args, **kwargs)
+
+    def watched(graph_module: fx.GraphModule, *given: Any) -> None:
+        assert isinstance(graph_module, _LazyGraphModule)
+        with monkeypatch.context() as patch:
+            patch.setattr(fx.Graph, "python_code", counted)
+            StreamPass(chip="910B2", options={"strict": True})(graph_module, *given)
+        seen.append(str(graph_module.graph))
+        assert not made
+        assert "scope_enter" in graph_module.code  # made when it is asked for, of the graph that was put in
+        assert graph_module.graph.owning_module is graph_module
+
+    model, inputs = models.mixture(8)
+    compiled = torch.compile(model, backend=offline.npu_backend(**{slot: watched}))
+    with torch.no_grad(), pytest.raises(OfflineError, match="running it needs CANN"):
+        compiled(*inputs)
+    assert len(seen) == 1 and "scope_enter" in seen[0]
 
 
 @pytest.mark.parametrize(
@@ -453,3 +482,78 @@ def test_a_plan_that_is_not_used_gives_back_its_streams_and_events(
     assert module.graph is graph and module.code == code
     # A graph that goes on as it is takes what it takes; one that is not compiled takes nothing.
     assert budget.process.used == budget.Need(streams=0 if raised else 1, events=0)
+
+
+@pytest.mark.parametrize("strict", [False, True])
+@pytest.mark.parametrize("error", [KeyError("no such operator"), KeyboardInterrupt()])
+def test_hints_that_fail_take_nothing_of_the_ledger(monkeypatch: pytest.MonkeyPatch, error: BaseException, strict: bool) -> None:
+    def broken(*_args: Any) -> tuple[str, ...]:
+        raise error
+
+    monkeypatch.setattr("autostream.hints.tell", broken)
+    asked: list[str] = []
+    monkeypatch.setattr(agreement, "refusal", lambda digest, *_args, **_kwargs: asked.append(digest))
+    module = _graph()
+    graph, code = module.graph, module.code
+    budget.reset()
+    raised = strict or isinstance(error, KeyboardInterrupt)
+    with pytest.raises(type(error)) if raised else contextlib.nullcontext():
+        StreamPass(chip="910B2", options={"strict": strict})(module)
+    assert module.graph is graph and module.code == code
+    assert budget.process.used == budget.Need(streams=0 if raised else 1, events=0)
+    assert asked == ([] if isinstance(error, KeyboardInterrupt) else [agreement.DECLINED])
+    if not raised:
+        (report,) = autostream.reports()
+        assert report.verdict.code == "error" and "no such operator" in report.verdict.reason
+
+
+def test_a_plan_that_the_ranks_agreed_on_is_used_though_its_report_cannot_be_traced(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_args: Any, **_kwargs: Any) -> None:
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr("torch._logging._internal.trace_structured", full)
+    module = _graph()
+    StreamPass(chip="910B2", options={"strict": True})(module)
+    assert "scope_enter" in module.code
+    (report,) = autostream.reports()
+    assert report.verdict.accepted
+    assert "could not be added to torch's structured trace" in caplog.text and "No space left" in caplog.text
+
+
+@pytest.mark.parametrize("accepted", [False, True])
+def test_an_interrupt_while_the_report_is_filed_takes_everything_back(monkeypatch: pytest.MonkeyPatch, accepted: bool) -> None:
+    monkeypatch.setattr("autostream.telemetry.add", _interrupted)
+    monkeypatch.setattr(agreement, "refusal", lambda *_args, **_kwargs: None if accepted else "no")
+    module = _graph()
+    graph, code = module.graph, module.code
+    budget.reset()
+    with pytest.raises(KeyboardInterrupt):
+        StreamPass(chip="910B2")(module)
+    assert module.graph is graph and module.code == code
+    assert budget.process.used == budget.Need(streams=0, events=0)
+
+
+def test_a_chip_file_that_can_no_longer_be_read_is_a_reason_to_decline(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    lenient, strict = StreamPass(), StreamPass(options={"strict": True})
+
+    def unreadable(*_args: Any) -> Any:
+        raise InputError("my_chip.yaml: cannot be read: permission denied")
+
+    monkeypatch.setattr("autostream.stream_pass.cost_model", unreadable)
+    asked: list[str] = []
+    monkeypatch.setattr(agreement, "refusal", lambda digest, *_args, **_kwargs: asked.append(digest))
+    module = _graph()
+    graph, code = module.graph, module.code
+    lenient(module)
+    assert module.graph is graph and module.code == code and asked == [agreement.DECLINED]
+    (report,) = autostream.reports()
+    assert (report.verdict.code, report.verdict.chip, report.provenance.chip_digest) == ("error", "an unknown chip", "")
+    assert "my_chip.yaml" in report.verdict.reason and "left the graph as it was: my_chip.yaml" in caplog.text
+    assert verdict_line(report) == "DECLINED: my_chip.yaml: cannot be read: permission denied, on an unknown chip"
+    with pytest.raises(InputError, match=r"my_chip\.yaml"):
+        strict(module)
+    assert module.graph is graph and asked == [agreement.DECLINED] * 2

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from autostream.cli.session import Session
 from autostream.errors import InputError
@@ -43,11 +44,24 @@ Measured = Annotated[
 Device = Annotated[
     str | None, typer.Option("--device", metavar="N", help="Device or rank to read, where the profile holds several.")
 ]
-Setting = Annotated[list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Set an option; may be repeated.")]
+Setting = Annotated[
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Set an option of those below; may be repeated.")
+]
 Program = Annotated[
     str,
     typer.Argument(metavar="TARGET", help="A .pt2 file; or module:factory, file.py:factory, file.py giving (model, inputs)."),
 ]
+
+
+class WithOptions(TyperCommand):
+    """A command whose help lists what ``--option`` may set."""
+
+    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
+        """List the options with their defaults, what they are for, and the values they may have."""
+        from autostream.options import described
+
+        with formatter.section("What --option sets, with the default"):
+            formatter.write_dl([(f"{one.name}={one.default}", f"{one.meaning}. Allowed: {one.allowed}.") for one in described()])
 
 
 @app.callback()

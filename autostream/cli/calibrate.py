@@ -11,12 +11,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autostream.cost.beside import Company
-from autostream.cost.calibrate import Calibration
-from autostream.cost.chipfile import to_yaml
-from autostream.cost.heldout import Errors
-from autostream.cost.interference import FACTORS, Measured
-from autostream.errors import InputError
+from autostream.cost.calibration.beside import Company
+from autostream.cost.calibration.calibrate import Calibration
+from autostream.cost.calibration.heldout import Errors
+from autostream.cost.calibration.interference import FACTORS, Measured
+from autostream.cost.chips.chipfile import to_yaml
+from autostream.errors import InputError, percentage
 from autostream.profiles import Profile
 
 FORMAT = "autostream-calibration"
@@ -133,6 +133,6 @@ def _table(title: str, columns: Mapping[str, Mapping[str, Errors]]) -> Table:
         cells = [kind, f"{found.rows:,}", f"{found.signatures:,}"]
         for of in columns.values():
             one = of.get(kind)
-            cells += [f"{one.median:.1%}", f"{one.p90:.1%}"] if one else ["-", "-"]
+            cells += [percentage(one.median), percentage(one.p90)] if one else ["-", "-"]
         table.add_row(*(Text(cell) for cell in cells))
     return table

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autostream.cost import chip_names, json_schema, load_chip
-from autostream.cost.datafile import Quantity, Section
+from autostream.cost.chips.datafile import Quantity, Section
 from autostream.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def make(session: Session, ini: Path, out: Path | None, *, json: bool) -> None:
     Raises:
         InputError: the ini cannot be used, or the file cannot be written.
     """
-    from autostream.cost.chipfile import to_yaml
-    from autostream.cost.platform_ini import from_ini
+    from autostream.cost.chips.chipfile import to_yaml
+    from autostream.cost.chips.platform_ini import from_ini
 
     made = from_ini(ini)
     counted = _summary(made.chip)["confidence"]

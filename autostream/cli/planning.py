@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from autostream.cli.app import Chip, Json, Measured, Program, Setting, Verbose, app, begin, parse_options
+from autostream.cli.app import Chip, Json, Measured, Program, Setting, Verbose, WithOptions, app, begin, parse_options
 from autostream.cli.session import Session
 from autostream.errors import InputError
 
@@ -70,7 +70,7 @@ def _other_batches(npu: bool, chip: str | None, profile: Path | None) -> tuple[W
     return batches(build, (1, 8, 64, 256), model=cost_model(chip, profile), options=Options(), dialect=Air())
 
 
-@app.command()
+@app.command(cls=WithOptions)
 def schedule(
     context: typer.Context,
     target: Annotated[
@@ -131,7 +131,7 @@ def _scheduled(target: str, chip: str | None, profile: Path | None, options: Any
     )
 
 
-@app.command()
+@app.command(cls=WithOptions)
 def lower(
     context: typer.Context,
     target: Program,

@@ -85,7 +85,7 @@ def calibrate(
     next to the profile.
     """
     from autostream.cli import calibrate as fitting
-    from autostream.cost.calibrate import calibrate as fit_chip
+    from autostream.cost.calibration.calibrate import calibrate as fit_chip
     from autostream.profiles import read_profile
 
     session = begin(context, verbose)

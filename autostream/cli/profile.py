@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from autostream.cost.identify import candidates, describe
+from autostream.cost.chips.identify import candidates, describe
+from autostream.errors import percentage
 from autostream.profiles import Profile
 from autostream.profiles.extras import read_step_times
 from autostream.profiles.reading import Reading
@@ -53,7 +54,9 @@ def show(profile: Profile, reading: Reading, console: Console) -> None:
     console.print(_table("Device time by unit", ("Unit",), ("Kernels", "Time", "Share"), _unit_cells(reading)))
     if reading.biggest:
         console.print()
-        rows = [(one.type, one.unit, one.shapes, str(one.kernels), _ms(one.time), _percent(one.share)) for one in reading.biggest]
+        rows = [
+            (one.type, one.unit, one.shapes, str(one.kernels), _ms(one.time), percentage(one.share)) for one in reading.biggest
+        ]
         console.print(_table("Biggest kernels", ("Type", "Unit", "Input shapes"), ("Kernels", "Time", "Share"), rows))
 
 
@@ -96,7 +99,7 @@ def _chip(reading: Reading) -> str:
 def _streams(reading: Reading) -> Table:
     span = reading.overlap.span
     rows = [
-        (one.stream, _count(one.kernels), _ms(one.busy), _percent(one.busy / span if span else 0.0)) for one in reading.streams
+        (one.stream, _count(one.kernels), _ms(one.busy), percentage(one.busy / span if span else 0.0)) for one in reading.streams
     ]
     return _table("Streams", ("Stream",), ("Kernels", "Busy", "Of the span"), rows)
 
@@ -113,7 +116,7 @@ def _time(profile: Profile, reading: Reading) -> Table:
         (f"{_count(gaps.count)} gaps, the longest {_ms(gaps.largest)}", gaps.total),
         (f"{_count(gaps.host_bound)} gaps of 20 us and more (host)", gaps.host_bound_total),
     )
-    rows = [(name, _ms(time), _percent(time / one.span if one.span else 0.0)) for name, time in parts]
+    rows = [(name, _ms(time), percentage(time / one.span if one.span else 0.0)) for name, time in parts]
     rows += [
         (f"step_trace_time.csv, step {step.step}: Computing, Overlapped", f"{_ms(step.computing)}, {_ms(step.overlapped)}", "")
         for step in _step_times(profile)
@@ -122,7 +125,7 @@ def _time(profile: Profile, reading: Reading) -> Table:
 
 
 def _unit_cells(reading: Reading) -> Iterable[Sequence[str]]:
-    return [(one.unit, _count(one.kernels), _ms(one.time), _percent(one.share)) for one in reading.units]
+    return [(one.unit, _count(one.kernels), _ms(one.time), percentage(one.share)) for one in reading.units]
 
 
 def _step_times(profile: Profile) -> tuple[Any, ...]:
@@ -146,10 +149,6 @@ def _ms(nanoseconds: int) -> str:
     if nanoseconds < 1_000_000:
         return f"{nanoseconds / 1000:,.1f} us"
     return f"{nanoseconds / 1_000_000:,.3f} ms"
-
-
-def _percent(share: float) -> str:
-    return f"{share:.1%}"
 
 
 def _count(number: int) -> str:

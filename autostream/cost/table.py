@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from autostream.cost.factors import base_name
+from autostream.cost.chips.factors import base_name
 from autostream.cost.model import FREE, Breakdown, Cost, CostModel, Machine, Resources, Tier
 from autostream.errors import InputError
 from autostream.graph.model import Op, Unit

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 
 import networkx as nx
 
-from autostream.cost.kernels import find_kernel, op_from_kernel
+from autostream.cost.measured.kernels import find_kernel, op_from_kernel
 from autostream.dumps.tensors import Place, inputs_of, outputs_of, tensors_of
 from autostream.errors import InputError
 from autostream.graph.aliases import Access
 from autostream.graph.hazards import Edges, add_chain, add_storage_hazards
 from autostream.graph.model import Op, OpGraph, Storage, TensorSpec, Unit, Why
 from autostream.graph.units import classify
-from autostream.program.ge_dump import GeOp
 from autostream.program.kinds import is_collective, kinds
 from autostream.program.model import StreamProgram
 from autostream.program.order import find_cycle
+from autostream.program.reading.ge_dump import GeOp
 
 #: Types whose memory is there before the graph runs.
 _GIVEN = ("Data", "RefData", "Variable", "Const", "Constant", "ConstPlaceHolder", "FileConstant")

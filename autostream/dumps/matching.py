@@ -7,10 +7,11 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autostream.cost.kernels import find_kernel
-from autostream.cost.measured import measured_price
-from autostream.cost.model import Cost, CostModel, Machine, Tier
-from autostream.cost.signature import kernel_op, kernel_signature, signature
+from autostream.cost.analytic.fused import fused_activations
+from autostream.cost.measured.kernels import find_kernel
+from autostream.cost.measured.measured import measured_price
+from autostream.cost.measured.signature import kernel_op, kernel_signature, signature
+from autostream.cost.model import FREE, Cost, CostModel, Machine, Tier
 from autostream.dumps.graph import DumpGraph
 from autostream.errors import InputError
 from autostream.graph.model import Op, Unit
@@ -107,6 +108,8 @@ def refuse_foreign(match: NodeMatch, dump: DumpGraph, *, profile: str, where: st
 class NodePrices:
     """A cost model of the nodes of one dump: what a node's own kernels took, else what the model behind it says.
 
+    A ReLU that GE makes part of the convolution before it is free, unless the profile shows a kernel of its own.
+
     The scheduler asks with shapes as filled as they can be expected to be; kernels of a profile show them as the dump does, so
     what was measured for these holds.
     """
@@ -115,6 +118,8 @@ class NodePrices:
         self._base = base
         self._ops = dump.graph.ops
         self._kernels = {**match.by_order, **match.by_name}
+        fused = (name for name in fused_activations(dump.graph, base.machine) if dump.types[name] == "Relu")
+        self._inside = frozenset(name for name in fused if name not in self._kernels)
 
     @property
     def machine(self) -> Machine:
@@ -126,7 +131,9 @@ class NodePrices:
         return self._base.fingerprint()
 
     def estimate(self, op: Op) -> Cost:
-        """Return the cost of a node; one without a task is free."""
+        """Return the cost of a node; one without a task, or inside another's kernel, is free."""
+        if op.name in self._inside:
+            return FREE
         if op.unit is Unit.FREE:
             return self._base.estimate(op)
         given = self._base.estimate(self._ops[op.name]) if op.name in self._ops else None

@@ -36,11 +36,11 @@ from autostream.outcome import Outcome
 from autostream.pricing import price, unmeasured
 from autostream.profiles import Profile, read_profile
 from autostream.program import cross_edges, growth_findings, peak_memory, read_ascend_ir, returned_storages, simulate
-from autostream.program.ascend_ir import program_of
-from autostream.program.ge_dump import load_ops
 from autostream.program.model import StreamProgram
+from autostream.program.reading.ascend_ir import program_of
+from autostream.program.reading.ge_dump import load_ops
 from autostream.proof import Prices, prove
-from autostream.report.wording import plural
+from autostream.report.wording import percent, percentage, plural
 from autostream.scheduling import Capped, Problem, Schedule, build_problem, strategy
 from autostream.scheduling.reasons import placed
 
@@ -221,7 +221,7 @@ def _tiers(dump: DumpGraph, match: NodeMatch, outcome: Outcome) -> Tiers:
     found: dict[str, list[str]] = {name: [] for name in ("by_name", "by_order", "by_shape", "scaled", "analytic", "unknown")}
     for op in dump.graph:
         cost = outcome.costs.get(op.name)
-        if op.unit is Unit.FREE or cost is None:
+        if op.unit is Unit.FREE or cost is None or cost == FREE:  # part of another's kernel
             continue
         if op.name in match.by_name:
             found["by_name"].append(op.name)
@@ -260,7 +260,9 @@ def _notes(dump: DumpGraph, match: NodeMatch, tiers: Tiers, profile: Profile | N
         more = f"; and {len(tiers.unknown) - _LISTED} more" if tiers.unknown[_LISTED:] else ""
         yield f"unknown price, guessed from the bytes: {'; '.join(told)}{more}"
     if profile is not None:
-        held = f"{match.matched_kernels} of {match.kernels} kernels belong to the dump, {match.matched_share:.0%} of their time"
+        held = (
+            f"{match.matched_kernels} of {match.kernels} kernels belong to the dump, {percent(match.matched_share)} of their time"
+        )
         yield f"profile {profile.name}: {held}"
         alone = [*tiers.scaled, *tiers.analytic, *tiers.unknown]
         if alone:
@@ -268,7 +270,8 @@ def _notes(dump: DumpGraph, match: NodeMatch, tiers: Tiers, profile: Profile | N
             nodes = f"{plural(len(alone), 'node')} without a kernel: {', '.join(alone[:_LISTED])}{more}"
             yield f"{nodes}; GE may have fused them into others or folded them, and then their price is too high"
         for group in match.unmatched[:_LISTED]:
-            yield f"kernels that belong to no node: {group.kernels} x {group.type}, {group.share:.1%} of the time: {group.reason}"
+            share = f"{percentage(group.share)} of the time"
+            yield f"kernels that belong to no node: {group.kernels} x {group.type}, {share}: {group.reason}"
         if match.matched_share < _TOO_FEW:
             yield "most of the profile's time belongs to no node: is it a profile of this graph?"
     if tiers.total:

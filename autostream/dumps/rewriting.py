@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autostream.errors import RewriteError
-from autostream.program.ge_proto import message
+from autostream.program.reading.ge_proto import message
 
 _LABEL = "_user_stream_label"
 #: A string, a comment, the start of a node, or a brace: what decides where a node begins and ends.

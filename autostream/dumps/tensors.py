@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autostream.cost.kernels import normal_dtype
+from autostream.cost.measured.kernels import normal_dtype
 from autostream.graph.model import TensorSpec
-from autostream.program.ge_dump import GeInput, GeOp
 from autostream.program.kinds import kinds
+from autostream.program.reading.ge_dump import GeInput, GeOp
 
 #: An output, as (operator, index).
 Place = tuple[str, int]

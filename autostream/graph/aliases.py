@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import fx
@@ -38,8 +39,7 @@ class Access:
 _NOTHING = Access()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(NamedTuple):
     """What was found out about one operator, and all that it was found out from: of the same, the same would be found out."""
 
     form: Form

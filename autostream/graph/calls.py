@@ -5,9 +5,8 @@ from __future__ import annotations
 import functools
 import operator
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, TypeVar, TypeVarTuple
+from typing import Any, NamedTuple, TypeVar, TypeVarTuple
 
 import torch
 from torch import fx
@@ -86,9 +85,8 @@ class Form:
         self.known: dict[Any, Any] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
-    """One node, looked at once."""
+class Facts(NamedTuple):
+    """One node, looked at once. A graph has thousands of them: hence no dataclass."""
 
     node: fx.Node
     #: The operator's name; that of the wrapped operator for FUNCTIONALIZED.
@@ -99,8 +97,8 @@ class Facts:
     #: The nodes it is given, each once, in the order of its arguments.
     inputs: tuple[fx.Node, ...]
     #: True if its value is known to consist of tensors of static shape (or of nothing).
-    static: bool = False
-    form: Form = field(default_factory=Form)
+    static: bool
+    form: Form
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -153,6 +151,7 @@ def look(node: fx.Node, *, static: bool = False) -> Facts:
         overload=overload,
         inputs=tuple(node.all_input_nodes),
         static=static,
+        form=Form(),
     )
 
 

@@ -90,8 +90,11 @@ def regions_in(groups: Iterable[Places]) -> tuple[tuple[str, Region], ...]:
                 found[storage] = None
             elif blocks is not None:
                 blocks.append(place.blocks)
-    different = ((storage, blocks if len(blocks) == 1 else dict.fromkeys(blocks)) for storage, blocks in found.items() if blocks)
-    return tuple((storage, part) for storage, parts in different for part in parts)
+    regions: list[tuple[str, Region]] = []
+    for storage, blocks in found.items():
+        if blocks:
+            regions += [(storage, part) for part in (blocks if len(blocks) == 1 else dict.fromkeys(blocks))]
+    return tuple(regions)
 
 
 def reaches_anywhere(item: Facts) -> bool:

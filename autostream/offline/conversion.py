@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from autostream.errors import ConversionError, InputError, OfflineError
 from autostream.offline import detect, host
+from autostream.offline.apart import replaced_here
 from autostream.offline.backend import Pass, compiler_config
 from autostream.offline.stable_text import StableGraph, stable_text
 
 if TYPE_CHECKING:
     import torch
 
-#: Conversion needs no graph engine, so the name of the first graph of a process stands for all.
-_GRAPH_NAME = "graph_1"
+#: Conversion needs no graph engine, so the number and the name of the first graph of a process stand for all.
+_GRAPH_NUMBER = 1
+_GRAPH_NAME = f"graph_{_GRAPH_NUMBER}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,10 +179,14 @@ def _fake_inputs(inputs: list[Any]) -> tuple[list[Any], Any]:
 def _copy(graph_module: torch.fx.GraphModule, *, bare: bool) -> torch.fx.GraphModule:
     """Copy the graph, share the tensors, and give it the tuple of outputs that AOTAutograd's graphs have."""
     import torch
+    from torch.fx._lazy_graph_module import _LazyGraphModule
 
     from autostream.offline.bare import bare_copy
 
-    copied = bare_copy(graph_module) if bare else torch.fx.GraphModule(graph_module, copy.deepcopy(graph_module.graph))
+    # As torch.compile would hand it over: TorchAir copies the module, and the code of a lazy one is made only if it is run.
+    lazy = isinstance(graph_module, _LazyGraphModule)
+    kind = _LazyGraphModule if lazy else torch.fx.GraphModule
+    copied = bare_copy(graph_module) if bare else kind(graph_module, copy.deepcopy(graph_module.graph))
     copied.meta = dict(graph_module.meta)
     output = copied.graph.output_node()
     if not isinstance(output.args[0], (tuple, list)):
@@ -205,11 +211,11 @@ def _tracing(fake_mode: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _torchair_state_kept(*, bare: bool) -> Iterator[None]:
-    """Keep TorchAir's process-wide state: a conversion may run inside another one, or before the user's own.
+    """Keep TorchAir's state: a conversion may run inside another one, before the user's own, or beside it in another thread.
 
-    Kept are the counter that names graphs, the stack of open scopes (left open by a conversion that fails inside one), and
-    the graph engine: it takes its global options from the first graph of the process and refuses others later. Where `bare`,
-    TorchAir's graphs are `BareGraph` meanwhile.
+    Kept are the counter that names graphs, the graph engine (it takes its global options from the first graph of the process and
+    refuses others later), and this thread's stack of open scopes (left open by a conversion that fails inside one). Where `bare`,
+    this thread's graphs are `BareGraph` meanwhile.
     """
     from torchair import npu_fx_compiler as compiler
     from torchair._ge_concrete_graph import fx2ge_converter as converter
@@ -218,23 +224,18 @@ def _torchair_state_kept(*, bare: bool) -> Iterator[None]:
     from autostream.offline.bare import BareGraph
 
     scopes = vars(_scope_attr.local)
-    graph_count, initialize, graph_class, open_scopes = (
-        compiler._GLOBAL_GRAPH_ID,
-        converter.initialize_graph_engine,
-        converter.GeGraph,
-        scopes.pop("scope_attr", None),
-    )
-    converter.initialize_graph_engine = lambda *_: None
-    if bare:
-        converter.GeGraph = BareGraph
-    try:
-        yield
-    finally:
-        compiler._GLOBAL_GRAPH_ID, converter.initialize_graph_engine = graph_count, initialize
-        converter.GeGraph = graph_class
-        scopes.pop("scope_attr", None)
-        if open_scopes is not None:
-            scopes["scope_attr"] = open_scopes
+    open_scopes = scopes.pop("scope_attr", None)
+    with contextlib.ExitStack() as replacements:
+        replacements.enter_context(replaced_here(compiler, "_next_unique_graph_id", lambda: _GRAPH_NUMBER))
+        replacements.enter_context(replaced_here(converter, "initialize_graph_engine", lambda *_: None))
+        if bare:
+            replacements.enter_context(replaced_here(converter, "GeGraph", BareGraph))
+        try:
+            yield
+        finally:
+            scopes.pop("scope_attr", None)
+            if open_scopes is not None:
+                scopes["scope_attr"] = open_scopes
 
 
 def _read(compiled: Any, config: Any) -> Converted:

@@ -29,6 +29,8 @@ _CORE = "torchair.core._torchair"
 #: The device that TorchAir is told it converts for. Its converters tell two architectures apart, this one and that of the 950;
 #: where they ask for the version of CANN, there is none, and they emit what every version understands.
 _DEVICE_NAME = "Ascend910B2"
+#: Modules whose users may have no NPU in mind, and in which torch_npu replaces functions and methods.
+_CPU_MODULES = ("torch.optim.optimizer", "torch.utils.data.dataloader", "torch.utils.checkpoint")
 #: The number of that device in torch_npu's enumeration of chips, which some shape functions compare with that of the 950 (260).
 _SOC_VERSION = 221
 
@@ -102,25 +104,35 @@ def _tell_soc_version() -> None:
 
 @contextlib.contextmanager
 def _torch_kept() -> Iterator[None]:
-    """Put back what torch_npu replaces in torch by what asks the device or starts it, whatever device a model is on.
+    """Put back what torch_npu replaces where models on the CPU meet it: replacements ask the device, or start it.
 
-    Without an NPU the optimisers, data loaders with workers and checkpoints of models on the CPU would fail from here on, and
-    torch's profiler where it is not told what to record.
+    Without an NPU optimisers, data loaders with workers and checkpoints would fail from here on, and torch's profiler where it is
+    not told what to record. What is replaced differs with the version, so the modules as a whole are compared.
     """
+    before = [(owner, dict(vars(owner))) for name in _CPU_MODULES for owner in _owners(name)]
     autograd: Any = importlib.import_module("torch.autograd")
-    replaced: tuple[tuple[Any, str], ...] = (
-        (importlib.import_module("torch.optim.optimizer"), "_get_foreach_kernels_supported_devices"),
-        (importlib.import_module("torch.utils.data.dataloader")._MultiProcessingDataLoaderIter, "__init__"),
-        (importlib.import_module("torch.utils.checkpoint").DefaultDeviceType, "_default_device_type"),
-    )
-    found = [(owner, name, vars(owner)[name]) for owner, name in replaced if name in vars(owner)]
-    recorded = autograd._supported_activities()
+    activities = getattr(autograd, "_supported_activities", None)
+    recorded = activities() if activities is not None else None
     try:
         yield
     finally:
-        autograd._supported_activities = lambda: set(recorded)
-        for owner, name, value in found:
-            setattr(owner, name, value)
+        for owner, attributes in before:
+            for name, value in attributes.items():
+                if vars(owner).get(name) is not value:
+                    logger.debug("put back %s.%s, which torch_npu replaced", owner.__name__, name)
+                    setattr(owner, name, value)
+        if recorded is not None:
+            autograd._supported_activities = lambda: set(recorded)
+
+
+def _owners(name: str) -> list[Any]:
+    """Return a module and the classes that are defined in it; nothing, and say so, where this torch has no such module."""
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError:
+        logger.warning("this torch has no module %s: what torch_npu replaces instead of it is not put back", name)
+        return []
+    return [module, *(value for value in vars(module).values() if isinstance(value, type) and value.__module__ == name)]
 
 
 @contextlib.contextmanager

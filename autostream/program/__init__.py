@@ -6,18 +6,18 @@ What needs torch is not here and is imported by name: the reader of FX graphs (`
 
 from __future__ import annotations
 
-from autostream.program.ascend_ir import read_ascend_ir
-from autostream.program.happens import HappensBefore, happens_before
-from autostream.program.lifetimes import Lifetime, Memory, Pool, lifetimes, peak_memory, returned_storages
+from autostream.program.checks.happens import HappensBefore, happens_before
+from autostream.program.checks.lifetimes import Lifetime, Memory, Pool, lifetimes, peak_memory, returned_storages
+from autostream.program.checks.oversync import Intended
+from autostream.program.checks.pools import pool_findings, shared_pools
+from autostream.program.checks.prefetch import prefetch_findings
+from autostream.program.checks.ranks import verify_ranks
+from autostream.program.checks.reuse import Placement, growth_findings, memory_check, place, reuse_findings
+from autostream.program.checks.verify import verify
 from autostream.program.model import Edge, EdgeKind, Finding, Lost, Semantics, Severity, Slot, Step, StreamProgram, Timeline
 from autostream.program.order import cross_edges
-from autostream.program.oversync import Intended
-from autostream.program.pools import pool_findings, shared_pools
-from autostream.program.prefetch import prefetch_findings
-from autostream.program.ranks import verify_ranks
-from autostream.program.reuse import Placement, growth_findings, memory_check, place, reuse_findings
-from autostream.program.simulate import simulate
-from autostream.program.verify import verify
+from autostream.program.reading.ascend_ir import read_ascend_ir
+from autostream.program.simulation.simulate import simulate
 
 __all__ = [
     "Edge",

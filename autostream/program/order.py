@@ -104,6 +104,9 @@ class _Producers:
         return found
 
     def _through(self, name: str) -> frozenset[int]:
+        known = self._behind.get(name)
+        if known is not None:
+            return known
         stack, seen = [name], {name}
         while stack:  # settle the steps without a task behind `name`, producers first
             current = stack[-1]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from autostream.program.critical import Cause
+from autostream.program.simulation.critical import Cause
 from autostream.report.schema import CriticalRow, Document, OpRow
 from autostream.report.wording import operator
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from autostream.report import causes
 from autostream.report.schema import Document, OpRow, Part
-from autostream.report.wording import change, duration, operator, plural
+from autostream.report.wording import change, duration, operator, percentage, plural
 
 ROWS = 12
 
@@ -192,7 +192,7 @@ def _show(name: str, value: Any) -> str:
     if name.endswith("_ns"):
         return duration(value)
     if name.startswith("gain"):
-        return f"{value:.1%}"
+        return percentage(value)
     return f"{value / 2**20:.1f} MiB" if name.endswith("_bytes") else str(value)
 
 
@@ -202,7 +202,7 @@ def _delta(pair: Pair) -> str:
         return ""
     if pair.name.startswith("gain"):
         return f"{100 * (pair.second - pair.first):+.1f} points"
-    return f"{pair.second / pair.first - 1:+.1%}" if pair.first else "new"
+    return f"{100 * (pair.second / pair.first - 1):+.1f} %" if pair.first else "new"
 
 
 def _changes(title: str, rows: tuple[Change, ...], console: Console, *, streams: bool) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 
 from autostream.cost.model import Breakdown, Cost, Machine, Resources, Tier
 from autostream.graph.model import OpGraph, TensorSpec, Unit
-from autostream.program.critical import Critical, critical
-from autostream.program.lifetimes import Memory
+from autostream.program.checks.lifetimes import Memory
 from autostream.program.model import Finding, Slot, Step, StreamProgram, Timeline
 from autostream.program.order import cross_edges
+from autostream.program.simulation.critical import Critical, critical
 from autostream.report.overlap import overlap, stream_rows
 from autostream.report.schema import (
     CriticalRow,

@@ -8,7 +8,7 @@ from autostream.errors import InputError, nearest
 from autostream.report import causes
 from autostream.report.levers import beside, levers
 from autostream.report.schema import Document, OpRow, Part
-from autostream.report.wording import duration, operator, plural
+from autostream.report.wording import duration, operator, percentage, plural
 
 #: Neighbours that are listed.
 BESIDE = 6
@@ -118,7 +118,9 @@ def _slack(document: Document, row: OpRow) -> list[tuple[str, str]]:
         return [("slack", f"could end {duration(row.slack_ns)} later without making the whole longer")]
     length = document.verdict.scheduled_ns if document.shows != "unscheduled" else document.verdict.serial_ns
     share = (
-        f", {(row.end_ns - row.start_ns) / length:.1%} of the whole" if length and row.start_ns is not None and row.end_ns else ""
+        f", {percentage((row.end_ns - row.start_ns) / length)} of the whole"
+        if length and row.start_ns is not None and row.end_ns
+        else ""
     )
     return [("slack", f"none: what it takes longer, the whole takes longer{share}")]
 

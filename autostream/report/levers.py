@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import asdict
 
 from autostream.cost.model import Resources
-from autostream.program.critical import Cause
 from autostream.program.kinds import DEFAULT, HCCL
+from autostream.program.simulation.critical import Cause
 from autostream.report import causes
 from autostream.report.occupancy import Run, shown
 from autostream.report.schema import Document, MachineRow, OpRow

@@ -11,15 +11,15 @@ from typing import Literal
 
 import networkx as nx
 
-from autostream.cost.kernels import normal_dtype
-from autostream.cost.matching import Matching, match
+from autostream.cost.measured.kernels import normal_dtype
+from autostream.cost.measured.matching import Matching, match
 from autostream.errors import InputError
 from autostream.graph.model import Op, OpGraph, TensorSpec, Unit
 from autostream.profiles.model import Profile
 from autostream.profiles.reading import Overlap as FoundOverlap
 from autostream.profiles.reading import read
 from autostream.report.schema import Document, OpRow, Part
-from autostream.report.wording import duration, operator
+from autostream.report.wording import duration, operator, percent, percentage
 
 #: Less overlap than this share of the busy time is parallelism on paper only.
 HARDLY = 0.05
@@ -251,15 +251,15 @@ def _advice(document: Document, overlap: OverlapCheck) -> Iterator[str]:
     if overlap.predicted_share < HARDLY:
         if document.verdict.side_streams:
             yield (
-                f"overlap is predicted for {overlap.predicted_share:.1%} of the time only, under {HARDLY:.0%}: the side stream "
-                "is parallel on paper; look for what its first operator waits for ('autostream explain')"
+                f"overlap is predicted for {percentage(overlap.predicted_share)} of the time only, under {percent(HARDLY)}: the "
+                "side stream is parallel on paper; look for what its first operator waits for ('autostream explain')"
             )
         return
     if overlap.found_share >= max(HARDLY, overlap.predicted_share / 2):
         return
-    hardly = f" (under {HARDLY:.0%}: no overlap to speak of)" if overlap.found_share < HARDLY else ""
-    share = f"{overlap.found_share:.1%} of the busy time{hardly}"
-    yield f"at least two streams are busy for {share}, where {overlap.predicted_share:.1%} was predicted"
+    hardly = f" (under {percent(HARDLY)}: no overlap to speak of)" if overlap.found_share < HARDLY else ""
+    share = f"{percentage(overlap.found_share)} of the busy time{hardly}"
+    yield f"at least two streams are busy for {share}, where {percentage(overlap.predicted_share)} was predicted"
     if overlap.found_streams < 2:
         yield (
             "all kernels ran on one stream: was the scheduled graph run? Labels have no effect with enable_single_stream, nor on "

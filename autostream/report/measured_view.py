@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from autostream.report.measured import Comparison, Lost
-from autostream.report.wording import duration, percent, plural
+from autostream.report.wording import duration, percent, percentage, plural
 
 ROWS = 20
 
@@ -60,7 +60,7 @@ def _overlap_cells(comparison: Comparison) -> Iterable[Sequence[str]]:
     one = comparison.overlap
     yield "Streams", str(one.predicted_streams), str(one.found_streams)
     yield "At least two streams busy", duration(one.predicted_overlap_ns), duration(one.found_overlap_ns)
-    yield "Of the busy time", f"{one.predicted_share:.1%}", f"{one.found_share:.1%}"
+    yield "Of the busy time", percentage(one.predicted_share), percentage(one.found_share)
     for title, time in (
         ("Computing", one.computing_ns),
         ("Communication", one.communication_ns),

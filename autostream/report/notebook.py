@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from autostream.program.model import Finding, Severity
-from autostream.report.schema import Document
 from autostream.report.svg import timeline_svg
 from autostream.report.wording import plural, verdict_line
+
+if TYPE_CHECKING:
+    from autostream.report.schema import Document  # which shows itself by way of this module
 
 #: Readable on white and on black.
 _COLOURS = {Severity.ERROR: "#e0524a", Severity.WARNING: "#d0801f", Severity.NOTE: "#4c86ec"}

@@ -5,12 +5,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from autostream.cost.model import Resources
 from autostream.graph.model import Unit
 from autostream.profiles.intervals import Interval, union, without
 from autostream.program.kinds import DEFAULT, HCCL
-from autostream.report.schema import Document, OpRow
+
+if TYPE_CHECKING:
+    from autostream.report.schema import Document, OpRow  # which shows itself by way of this module
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

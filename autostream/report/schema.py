@@ -16,8 +16,9 @@ from autostream.cost.model import Breakdown, Resources, Tier
 from autostream.errors import InputError
 from autostream.graph.model import Unit
 from autostream.options import Options
-from autostream.program.critical import Cause
 from autostream.program.model import EdgeKind, Finding
+from autostream.program.simulation.critical import Cause
+from autostream.report.notebook import document_html
 from autostream.verdict import Verdict
 
 FORMAT = "autostream-report"
@@ -248,8 +249,6 @@ class Document(Part):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: the verdict and the timelines."""
-        from autostream.report.notebook import document_html  # it reads this module
-
         return document_html(self)
 
     @classmethod

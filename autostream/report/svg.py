@@ -11,11 +11,14 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from autostream.report.occupancy import Run, given, lanes, shown
-from autostream.report.schema import Document
 from autostream.report.wording import change, duration, operator, plural, verdict_line
+
+if TYPE_CHECKING:
+    from autostream.report.schema import Document  # which shows itself by way of this module
 
 WIDTH = 960
 _LEFT, _RIGHT, _TOP = 112, 14, 6

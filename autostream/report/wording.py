@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from autostream.errors import plural
-from autostream.report.schema import Document
+from typing import TYPE_CHECKING
 
-__all__ = ["change", "duration", "operator", "percent", "plural", "verdict_line"]
+from autostream.errors import percentage, plural
+
+if TYPE_CHECKING:
+    from autostream.report.schema import Document  # which shows itself by way of this module
+
+__all__ = ["change", "duration", "operator", "percent", "percentage", "plural", "verdict_line"]
 
 
 def duration(ns: int) -> str:
@@ -51,7 +55,7 @@ def _bound(document: Document) -> str:
         return ""
     time = verdict.scheduled_ns if document.shows in ("scheduled", "refused") else verdict.serial_ns
     gap = max(0.0, time / verdict.lower_bound_ns - 1)
-    return f"lower bound {duration(verdict.lower_bound_ns)} (gap {gap:.1%})"
+    return f"lower bound {duration(verdict.lower_bound_ns)} (gap {percentage(gap)})"
 
 
 def _numbers(document: Document) -> str:

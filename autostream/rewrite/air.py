@@ -16,8 +16,8 @@ from torch import fx
 
 from autostream import offline
 from autostream.errors import OfflineError, RewriteError
-from autostream.program.limits import CORE_LIMITS
 from autostream.program.model import Semantics
+from autostream.program.reading.limits import CORE_LIMITS
 from autostream.rewrite.dialect import Landing
 from autostream.rewrite.landing import find_landing
 

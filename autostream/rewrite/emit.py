@@ -96,6 +96,7 @@ class _Emitter:
         self._unpinned: list[ForcedOrder] = []
         self._getitems = {node for node in graph_module.graph.nodes if self._accesses_result(node)}
         self._views = {node for node in graph_module.graph.nodes if self._is_free(node)} - self._getitems
+        self._completing = {view for view in self._views if completes_collective(view)}
         self._scopes = {name: self._scope_of(name) for name in self._order}
         self._readers = self._tasks_that_read_views()
         self._inside = {view: self._belongs_in_scope(view) for view in self._readers}
@@ -186,8 +187,12 @@ class _Emitter:
 
     def _copy(self, node: fx.Node, value: Callable[[fx.Node], fx.Node], name: str | None = None) -> fx.Node:
         """Write a node with the given values; under its own name if it gets no other."""
-        args, kwargs = fx.map_arg((node.args, node.kwargs), value)
-        copy = self._new.create_node(node.op, node.target, args, kwargs, name=name or node.name, type_expr=node.type)
+        copy = self._new.create_node(node.op, node.target, name=name or node.name, type_expr=node.type)
+        # Given afterwards: `create_node` would search them for symbols, which takes longer than all the rest.
+        if node.args:
+            copy.args = fx.map_arg(node.args, value)
+        if node.kwargs:
+            copy.kwargs = fx.map_arg(node.kwargs, value)
         copy.meta.update(node.meta)
         return copy
 
@@ -277,7 +282,7 @@ class _Emitter:
         """Return the scope in which a reader in `reader_scope` finds its copy of `view`."""
         if reader_scope == NO_SCOPE or not self._inside[view]:
             return NO_SCOPE
-        if completes_collective(view):  # on the stream of its reader, but no part of the reader's kernel or core limit
+        if view in self._completing:  # on the stream of its reader, but no part of the reader's kernel or core limit
             label = dict(reader_scope).get(STREAM_LABEL)
             return NO_SCOPE if label is None else tuple(self._dialect.stream_scope(label))
         return reader_scope

@@ -14,6 +14,7 @@ from torch import fx
 
 from autostream.errors import OfflineError
 from autostream.program import happens_before, read_ascend_ir
+from autostream.rewrite.deferred import DeferredModule
 from autostream.rewrite.dialect import Dialect, Landing
 
 _MARKER = "autostream_marker"
@@ -103,7 +104,7 @@ def _lone(node: fx.Node, label: str | None, dialect: Dialect, *, anchored: fx.No
     if label is not None:
         dialect.exit(graph)
     graph.output((marker, *_tensor_results(graph, copy)))
-    return fx.GraphModule(torch.nn.Module(), graph)
+    return DeferredModule(torch.nn.Module(), graph, "Lone")
 
 
 def _tensor_results(graph: fx.Graph, node: fx.Node) -> list[fx.Node]:

@@ -67,9 +67,10 @@ class _Ancestors:
         self._bit = {name: 1 << position for position, name in enumerate(graph.ops)}
         self._names = list(graph.ops)
         self._parents: dict[str, list[str]] = {name: [] for name in graph.ops}
-        for before, after, why in graph.dag.edges(data="why"):
-            if Why.DATA in why:
-                self._parents[after].append(before)
+        for before, edges in graph.dag.adjacency():
+            for after, edge in edges.items():
+                if Why.DATA in edge["why"]:
+                    self._parents[after].append(before)
         self._masks: dict[str, int] = {}
         self._done = 0
         self._position = {name: position for position, name in enumerate(self._names)}
@@ -98,13 +99,17 @@ def _between_tasks(graph: OpGraph, *, data: bool = True) -> Iterator[tuple[str, 
 
     Without `data`, the data edges from one such operator to another are left out.
     """
-    for before, after, why in graph.dag.edges(data="why"):
-        if not _emits_task(graph, after):
-            continue
-        if not _emits_task(graph, before):
-            yield from ((producer, after, why) for producer in _producers(graph, before))
-        elif data or Why.DATA not in why:
-            yield before, after, why
+    tasks = {op.name for op in graph if op.unit is not Unit.FREE}
+    for before, edges in graph.dag.adjacency():
+        behind = None if before in tasks else list(_producers(graph, before))
+        for after, edge in edges.items():
+            if after not in tasks:
+                continue
+            why = edge["why"]
+            if behind is not None:
+                yield from ((producer, after, why) for producer in behind)
+            elif data or Why.DATA not in why:
+                yield before, after, why
 
 
 def _absorbed_copies(graph: OpGraph) -> set[str]:

@@ -9,7 +9,7 @@ from enum import IntEnum
 
 import networkx as nx
 
-from autostream.cost.fused import fused_activations
+from autostream.cost.analytic.fused import fused_activations
 from autostream.cost.model import Cost, Machine
 from autostream.errors import InputError
 from autostream.graph.model import Op, OpGraph, Unit, Why

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 #: How much longer a plan with fewer crossings may take, in thousandths. The same kernel scatters by 3 to 17 % from run to run
-#: (`autostream.cost.scaled.floor`), the sum of a hundred of them by about 1 %: a thousandth is a tenth of what a measurement
+#: (`cost.measured.scaled.floor`), the sum of a hundred of them by about 1 %: a thousandth is a tenth of what a measurement
 #: could tell, and of the least gain that is accepted by default.
 TOLERANCE = 1
 

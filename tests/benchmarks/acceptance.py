@@ -30,8 +30,8 @@ from autostream.chips import cost_model
 from autostream.graph.programs import to_aten
 from autostream.options import Options
 from autostream.pipeline import plan
-from autostream.program.fx import read_fx
-from autostream.program.simulate import Simulator
+from autostream.program.reading.fx import read_fx
+from autostream.program.simulation.simulate import Simulator
 from autostream.rewrite.air import Air
 from tests.models import many_layers
 

@@ -2,7 +2,7 @@
 
     python tests/benchmarks/bands.py [--json]
 
-Every class by one rule: its band covers 80 % of the kernels to come, its p90 nine of ten (`autostream.cost.heldout.covering`: the
+Every class by one rule: its band covers 80 % of the kernels to come, its p90 nine of ten (`calibration.heldout.covering`: the
 fewer kernels, the wider), and is never narrower than what two runs of one kernel differ by. Errors are factors less one. Every
 number of the fit is fitted anew without the chip that is predicted. The class `unknown` stands for what was never measured: each
 group of operators in turn is priced by a fit without it, groups count alike, and the next group is the one nobody measured
@@ -27,12 +27,12 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from autostream.cost.chip import load_chip
-from autostream.cost.factors import load_factors
-from autostream.cost.fitting import Fit, Sample, fit
-from autostream.cost.heldout import BAND, SPREAD, covering, covering_next_group, off
-from autostream.cost.roofline import RooflineModel
-from autostream.cost.scaled import floor
+from autostream.cost.analytic.roofline import RooflineModel
+from autostream.cost.calibration.fitting import Fit, Sample, fit
+from autostream.cost.calibration.heldout import BAND, SPREAD, covering, covering_next_group, off
+from autostream.cost.chips.chip import load_chip
+from autostream.cost.chips.factors import load_factors
+from autostream.cost.measured.scaled import floor
 from tests.cost import evidence
 from tests.cost.evidence import Compared, Measured
 from tests.cost.rows import FILE, Rows, read_rows

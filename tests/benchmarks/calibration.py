@@ -26,11 +26,12 @@ from rich.console import Console
 from rich.table import Table
 
 from autostream.cost import MeasuredModel, RooflineModel, load_chip
-from autostream.cost.beside import observe
-from autostream.cost.calibrate import calibrate
-from autostream.cost.heldout import quantile, rows_of, split_rows
-from autostream.cost.interference import Evidence, measure
-from autostream.cost.transfers import read_transfers
+from autostream.cost.calibration.beside import observe
+from autostream.cost.calibration.calibrate import calibrate
+from autostream.cost.calibration.heldout import quantile, rows_of, split_rows
+from autostream.cost.calibration.interference import Evidence, measure
+from autostream.cost.calibration.transfers import read_transfers
+from autostream.errors import percentage
 from autostream.profiles import read_profile
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "profiles"
@@ -112,11 +113,13 @@ def show(outcome: dict[str, Any]) -> None:
     for name, found in outcome.items():
         for unit, one in found["rows"]["units"].items():
             numbers = [one[key] for key in ("analytic_median", "analytic_p90", "chain_median", "chain_p90")]
-            rows.add_row(name, unit, str(one["rows"]), *(f"{number:.1%}" for number in numbers))
+            rows.add_row(name, unit, str(one["rows"]), *(percentage(number) for number in numbers))
         for kind, before in found["shapes"]["before"].items():
             after = found["shapes"]["after"][kind]
             numbers = [before["median"], before["p90"], after["median"], after["p90"]]
-            shapes.add_row(name, kind, str(before["rows"]), str(before["signatures"]), *(f"{number:.1%}" for number in numbers))
+            shapes.add_row(
+                name, kind, str(before["rows"]), str(before["signatures"]), *(percentage(number) for number in numbers)
+            )
     console.print(rows)
     for name, found in outcome.items():
         without = found["rows"]["rows_without_operator"]

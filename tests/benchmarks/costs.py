@@ -3,7 +3,7 @@
     python tests/benchmarks/costs.py [--rows FILE.csv] [--leave-one-chip-out] [--json]
 
 Columns of the file: see `tests/cost/rows.py`. Without an option the shipped numbers predict every row; most were fitted on the
-default file, so its errors then say little. With --leave-one-chip-out every number of the fit (`autostream.cost.knobs`) is fitted
+default file, so its errors then say little. With --leave-one-chip-out every number of the fit (`calibration.knobs`) is fitted
 anew, by the code behind the shipped ones, without the chip that is predicted. The rates of the L2, the bytes of a vector block
 and the HF32 rate were read off all rows by hand and stay, as does the form of the model. The bands of the chip files are made by
 `bands.py`, from more kernels.
@@ -24,8 +24,8 @@ from rich.table import Table
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from autostream.cost.factors import load_factors
-from autostream.cost.fitting import Spread, fit, relative_errors, spread
+from autostream.cost.calibration.fitting import Spread, fit, relative_errors, spread
+from autostream.cost.chips.factors import load_factors
 from autostream.errors import InputError
 from tests.cost.rows import FILE, Row, Rows, read_rows
 

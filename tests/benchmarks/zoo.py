@@ -28,7 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from autostream.chips import cost_model
-from autostream.errors import InputError
+from autostream.errors import InputError, percentage
 from autostream.options import Options
 from tests.benchmarks.judge import Timed, by_hand, judge
 from tests.models.handwritten import PATTERNS, Pattern
@@ -246,7 +246,7 @@ def _patterns(patterns: Sequence[dict[str, Any]]) -> Table:
     for column in ("pattern", "chip", "by hand", "syncs", "ours", "syncs", "published"):
         table.add_column(column)
     for p in patterns:
-        theirs, ours = f"{p['by_hand_gain']:.1%}", f"{p['autostream_gain']:.1%}"
+        theirs, ours = percentage(p["by_hand_gain"]), percentage(p["autostream_gain"])
         table.add_row(
             p["pattern"], p["chip"], theirs, str(p["by_hand_sync_edges"]), ours, str(p["autostream_sync_edges"]), p["published"]
         )
@@ -268,7 +268,7 @@ def _cells(row: dict[str, Any]) -> tuple[str, ...]:
         _us(ours["time_ns"]) if row["at_least_as_good"] else f"[red]{_us(ours['time_ns'])}[/red]",
         str(ours["sync_edges"]),
         _us(row["lower_bound_ns"]),
-        f"{row['gap']:.1%}",
+        percentage(row["gap"]),
         str(ours["streams"]),
         f"{memory['peak'] / max(memory['serial_peak'], 1):.2f}x" if memory else "",
         f"{row['pass_seconds']:.1f}",

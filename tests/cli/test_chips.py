@@ -13,7 +13,7 @@ import yaml
 
 from autostream.cli import main
 from autostream.cost import chip_names, json_schema, load_chip
-from tests.cost.test_platform_ini import INI
+from tests.cost.chips.test_platform_ini import INI
 
 
 @pytest.fixture(autouse=True)
@@ -26,7 +26,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 _TORCH_FREE = """
 import sys
-import autostream.cost, autostream.cost.platform_ini, autostream.cost.communication
+import autostream.cost, autostream.cost.chips.platform_ini, autostream.cost.chips.communication
 from autostream.cli import main
 codes = [main(["chips"]), main(["chips", "910B2", "--json"]), main(["chips", "--from-ini", "chip.ini"])]
 heavy = sorted({"torch", "torch_npu"} & set(sys.modules))

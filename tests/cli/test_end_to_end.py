@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -107,6 +108,7 @@ def test_demo(here: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--batch", "16"]) == 0
     out = capfd.readouterr().out
     assert out.startswith(("ACCEPTED: ", "DECLINED: ")) and "Streams of the" in out
+    assert re.search(r"\d %", out) and not re.search(r"\d%", out)  # percentages are written one way
     document = Document.from_json((here / "autostream-demo" / "report.json").read_text(encoding="utf-8"))
     assert any(row.target.startswith("npu.") for row in document.ops)
     assert "autostream-demo/ascend_ir.pbtxt" in out and (here / "autostream-demo" / "ascend_ir.pbtxt").exists()

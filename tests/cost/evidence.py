@@ -15,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from autostream.cost.chip import Chip
-from autostream.cost.communication import Collective, comm_time
-from autostream.cost.factors import CommKind, load_factors
-from autostream.cost.fitting import Sample
-from autostream.cost.heldout import rows_of
-from autostream.cost.signature import signature
+from autostream.cost.calibration.fitting import Sample
+from autostream.cost.calibration.heldout import rows_of
+from autostream.cost.chips.chip import Chip
+from autostream.cost.chips.communication import Collective, comm_time
+from autostream.cost.chips.factors import CommKind, load_factors
+from autostream.cost.measured.signature import signature
 from autostream.graph.model import Op
 from autostream.profiles import Core, read_profile
 from tests.cost.rows import FILE, Rows

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autostream.cost import Chip, chip_names, load_chip
-from autostream.cost.fitting import Sample
-from autostream.cost.kernels import find_kernel, normal_dtype, op_from_kernel
+from autostream.cost.calibration.fitting import Sample
+from autostream.cost.measured.kernels import find_kernel, normal_dtype, op_from_kernel
 from autostream.errors import InputError
 from autostream.graph.model import Op
 

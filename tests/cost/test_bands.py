@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autostream.cost import RooflineModel, chip_names, load_chip
-from autostream.cost.factors import Group, load_factors
-from autostream.cost.heldout import BAND, SPREAD, covering, covering_next_group, errors, off, priced, rows_of
+from autostream.cost.analytic.roofline import stated_class
+from autostream.cost.calibration.heldout import BAND, SPREAD, covering, covering_next_group, errors, off, priced, rows_of
+from autostream.cost.chips.factors import Group, load_factors
 from autostream.cost.model import Breakdown
-from autostream.cost.roofline import stated_class
 from autostream.profiles import Core
 from tests.benchmarks import bands
 from tests.cost import evidence

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autostream.cost import CoreLimited, RooflineModel, TableModel, load_chip
-from autostream.cost.factors import load_factors
+from autostream.cost.chips.factors import load_factors
 from autostream.graph.model import Op, Unit
 from tests.cost.build import collective, make, mm, spec, vector
 

@@ -12,9 +12,9 @@ import typer
 from typer.testing import CliRunner
 
 from autostream.cost import RooflineModel, load_chip
-from autostream.cost.factors import load_factors
-from autostream.cost.fitting import fit
-from autostream.cost.knobs import CHIP_KNOBS
+from autostream.cost.calibration.fitting import fit
+from autostream.cost.calibration.knobs import CHIP_KNOBS
+from autostream.cost.chips.factors import load_factors
 from autostream.errors import InputError
 from tests.benchmarks import costs
 from tests.cost import evidence

@@ -9,7 +9,7 @@ from autostream.dumps.graph import graph_of
 from autostream.dumps.tensors import inputs_of, outputs_of, tensors_of
 from autostream.graph.model import TensorSpec, Unit
 from autostream.program import read_ascend_ir
-from autostream.program.ge_dump import GeOp, load_ops
+from autostream.program.reading.ge_dump import GeOp, load_ops
 from tests.profiles import files
 
 _DTYPES = {

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
+from autostream import offline
 from autostream.cost.model import Cost, CostModel, Machine, Tier
 from autostream.dumps import DumpPlan, schedule_dump
 from autostream.errors import InputError
@@ -17,11 +19,12 @@ from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.pipeline import plan
 from autostream.program import EdgeKind, Severity, read_ascend_ir, verify
-from autostream.program.ge_dump import load_ops
+from autostream.program.reading.ge_dump import load_ops
 from autostream.rewrite.air import Air
 from tests.dumps.conftest import Demo
 from tests.dumps.handwritten import branches, node
 from tests.dumps.profiles import profile_of
+from tests.rewrite.graphs_fx import traced
 
 #: What the nodes of the demo layer take in the profile, us.
 TIMES = {
@@ -129,7 +132,7 @@ def test_the_rewritten_dump_is_the_plan(demo: Demo, form: str, planned: DumpPlan
     assert not [finding for finding in verify(program) if finding.severity is Severity.ERROR]
     # Nothing else has changed.
     before = {op.name: op for op in load_ops(demo.forms[form])}
-    after = {op.name: replace(op, label=None, controls=()) for op in load_ops(path)}
+    after = {op.name: op._replace(label=None, controls=()) for op in load_ops(path)}
     assert after == before
     # A schedule on top of a schedule is refused.
     plan = schedule_dump(path, chip="910B2")
@@ -269,3 +272,33 @@ def test_the_same_files_give_the_same_bytes(demo: Demo, profile: Path, planned: 
     again = schedule_dump(demo.forms["pbtxt"], profile=profile, chip="910B2", options={"strict": True})
     assert again.to_json() == planned.to_json()
     assert again.rewritten == planned.rewritten
+
+
+@pytest.fixture(scope="module")
+def convolutions(npu_host: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Branches of convolutions with ReLUs behind them, and one kind of activation that stays a kernel; made by TorchAir."""
+
+    def block(x: Tensor, first: Tensor, second: Tensor) -> tuple[Tensor, ...]:
+        branches = [torch.relu(torch.conv2d(x, weight, padding=1)) for weight in (first, second)]
+        return branches[0] + branches[1], torch.nn.functional.leaky_relu(torch.conv2d(x, first))
+
+    path = tmp_path_factory.mktemp("convolutions") / "dump.pbtxt"
+    path.write_text(offline.convert(traced(block, (8, 64, 56, 56), (64, 64, 3, 3), (64, 64, 3, 3))).pbtxt)
+    return path
+
+
+def test_a_relu_behind_a_convolution_is_part_of_its_kernel_as_in_a_program(convolutions: Path) -> None:
+    planned = schedule_dump(convolutions, chip="910B2")
+    took = {name: planned.costs[name].duration for name in planned.graph.ops if "elu" in name.lower()}
+    assert (took.pop("Relu"), took.pop("Relu_1")) == (0, 0)
+    assert took and all(took.values())  # LeakyRelu shares their row of the table
+    assert planned.tiers.total == sum(op.unit is not Unit.FREE for op in planned.graph) - 2
+    older = schedule_dump(convolutions, chip="310P3")
+    assert older.costs["Relu"].duration and older.costs["Relu_1"].duration
+
+
+def test_a_relu_with_a_kernel_in_the_profile_costs_what_that_took(convolutions: Path, tmp_path: Path) -> None:
+    times = {"Conv2D": 60.0, "Conv2D_1": 60.0, "Conv2D_2": 50.0, "Relu": 9.0, "Add": 9.0}
+    planned = schedule_dump(convolutions, chip="910B2", profile=profile_of(convolutions, tmp_path / "profile.csv", times))
+    assert planned.costs["Relu"].duration == 9_000
+    assert planned.costs["Relu_1"].duration == 0

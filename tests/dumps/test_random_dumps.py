@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from autostream.dumps import schedule_dump
 from autostream.program import EdgeKind, Severity, happens_before, read_ascend_ir, verify
-from autostream.program.ge_dump import load_ops
+from autostream.program.reading.ge_dump import load_ops
 from tests.dumps.handwritten import node
 
 _BIG = (2048, 2048)

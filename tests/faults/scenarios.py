@@ -20,8 +20,8 @@ from autostream.options import Options
 from autostream.outcome import Outcome
 from autostream.pipeline import plan
 from autostream.program import StreamProgram
-from autostream.program.execute import differs, serial
-from autostream.program.fx import read_fx
+from autostream.program.execution.execute import differs, serial
+from autostream.program.reading.fx import read_fx
 from autostream.report import Document
 from autostream.rewrite.air import Air
 from tests.rewrite.graphs_fx import real_inputs

@@ -19,7 +19,7 @@ from autostream.graph.programs import to_aten
 from autostream.options import Options
 from autostream.pipeline import plan
 from autostream.program import Semantics, cross_edges, happens_before, read_ascend_ir, verify
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from autostream.rewrite.air import Air
 from autostream.rewrite.sync import task_orders
 from tests import models

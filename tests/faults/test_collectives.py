@@ -15,8 +15,8 @@ from autostream.graph.capture import capture
 from autostream.options import Options
 from autostream.pipeline import plan
 from autostream.program import Edge, EdgeKind, StreamProgram, happens_before, verify_ranks
-from autostream.program.fx import read_fx
 from autostream.program.kinds import is_collective
+from autostream.program.reading.fx import read_fx
 from autostream.rewrite.air import Air
 from tests.faults.scenarios import PRICES, bf16, int8, planned, priced, program_of, scenario, streams_of
 

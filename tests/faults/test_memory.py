@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from autostream.graph.capture import capture
 from autostream.options import Options
 from autostream.program import Semantics, Severity, lifetimes, peak_memory, returned_storages, reuse_findings
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from tests.faults.handwritten import capture_vocabulary, enter, leave, woven
 from tests.faults.scenarios import Input, bf16, fp32, int8, planned, priced, program_of, scenario
 

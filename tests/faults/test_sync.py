@@ -15,7 +15,7 @@ from autostream.errors import InputError
 from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
 from autostream.program import EdgeKind, Finding, Semantics, Severity, StreamProgram, cross_edges, verify
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from autostream.rewrite.sync import task_orders
 from tests import models
 from tests.faults.handwritten import capture_vocabulary, enter, leave, woven

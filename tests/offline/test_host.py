@@ -6,6 +6,7 @@ import signal
 import sys
 import textwrap
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -188,3 +189,30 @@ def test_converted_graph_refuses_to_run() -> None:
     graph.compile()
     with pytest.raises(OfflineError, match="'graph_1' was converted offline; running it needs CANN and an Ascend NPU"):
         graph.run([], [], None)
+
+
+def test_what_another_version_replaces_is_put_back_too(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    module = ModuleType("torch_of_another_version")
+    exec(  # a class knows the module that it is defined in by this name
+        "def pick(): return 'cpu'\nclass Loader:\n    kind = 'cpu'\n    @classmethod\n    def start(cls): return cls.kind\n",
+        vars(module),
+    )
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    monkeypatch.setattr(host, "_CPU_MODULES", (module.__name__, "torch.of_no_version"))
+    before = (module.pick, module.Loader, dict(vars(module.Loader)))
+    with caplog.at_level("DEBUG", logger="autostream.offline.host"), host._torch_kept():
+        module.pick, module.Loader.kind = (lambda: "npu"), "npu"
+        module.Loader.start = classmethod(lambda cls: "npu")
+        module.added = "stays"
+    assert (module.pick, module.Loader, dict(vars(module.Loader))) == before
+    assert (module.pick(), module.Loader.start(), module.added) == ("cpu", "cpu", "stays")
+    assert "no module torch.of_no_version" in caplog.text and "put back Loader.start" in caplog.text
+
+
+def test_a_torch_without_the_profilers_function_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch.autograd
+
+    monkeypatch.delattr(torch.autograd, "_supported_activities")
+    with host._torch_kept():
+        pass
+    assert not hasattr(torch.autograd, "_supported_activities")

@@ -17,9 +17,9 @@ from autostream.graph import OpGraph
 from autostream.graph.capture import capture
 from autostream.options import Options
 from autostream.program import EdgeKind, Severity, StreamProgram, cross_edges, verify
-from autostream.program.execute import differs, serial
-from autostream.program.fx import read_fx
-from autostream.program.runner import Execution
+from autostream.program.execution.execute import differs, serial
+from autostream.program.execution.runner import Execution
+from autostream.program.reading.fx import read_fx
 from autostream.proof import orders_of
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit

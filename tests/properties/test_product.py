@@ -14,8 +14,8 @@ from autostream.errors import RewriteError, VerificationError
 from autostream.graph.capture import capture
 from autostream.options import Options
 from autostream.program import cross_edges
-from autostream.program.execute import execute, serial
-from autostream.program.fx import read_fx
+from autostream.program.execution.execute import execute, serial
+from autostream.program.reading.fx import read_fx
 from autostream.proof import Prices, prove
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit

@@ -36,7 +36,7 @@ def test_an_operator_on_the_critical_path(document: Document) -> None:
     assert found["critical"] == ("on the critical path; it had to wait for its place on the stream alone: 'mm_1'")
     assert found["waits for"] == "'exp' on 'autostream_1' (data)"
     assert found["beside"] == "nothing runs at the same time"
-    assert found["slack"] == "none: what it takes longer, the whole takes longer, 9.1% of the whole"
+    assert found["slack"] == "none: what it takes longer, the whole takes longer, 9.1 % of the whole"
 
 
 def test_a_part_of_a_name_will_do_if_it_is_clear(document: Document) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -9,6 +10,7 @@ from autostream.program.model import Severity
 from autostream.report.document import Document, build
 from autostream.report.html import page
 from autostream.report.schema import RegionRow, WhatIfRow
+from autostream.report.svg import timeline_svg
 from autostream.report.terminal import render, render_findings
 from autostream.report.wording import change, duration, operator, percent, verdict_line
 from tests.report import samples
@@ -28,7 +30,7 @@ def test_the_verdict_comes_first() -> None:
     text = words(shown(samples.document()))
     assert text.startswith(
         "ACCEPTED: 400.0 us -> 220.0 us simulated (-45.0 %, between -30.0 % and -50.0 % within the model's error), "
-        "lower bound 210.0 us (gap 4.8%), on 910B2"
+        "lower bound 210.0 us (gap 4.8 %), on 910B2"
     )
 
 
@@ -134,3 +136,15 @@ def test_what_if_and_regions_are_shown_where_there_are_any() -> None:
     assert "3 regions, 1 with overlap" in told and "Not overlapped: 2 regions: a chain" in told
     page_text = page(document)
     assert "What if (simulated)" in page_text and "declined (no-gain)" in page_text and "<h2>Regions</h2>" in page_text
+
+
+#: A percentage without the space that ours have.
+_TIGHT = re.compile(r"\d%")
+
+
+def test_percentages_are_written_one_way_on_a_page_and_in_a_terminal() -> None:
+    for text in (shown(samples.document()), timeline_svg(samples.document())):
+        assert " %" in re.sub(r'style="[^"]*"', "", text)
+        assert not _TIGHT.search(re.sub(r'style="[^"]*"', "", text))
+    read = re.sub(r"<(style|script)\b.*?</\1>|<[^>]*>", "", page(samples.document()), flags=re.DOTALL)
+    assert " %" in read and not _TIGHT.search(read)

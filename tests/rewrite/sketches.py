@@ -13,7 +13,7 @@ from torch import Tensor, fx
 from autostream.graph import OpGraph, Unit
 from autostream.program import StreamProgram
 from autostream.program.order import order_of, predecessors
-from autostream.program.writeback import written_back
+from autostream.program.reading.writeback import written_back
 from tests.graph.orders import Builder, aten
 
 UNARY = [aten.relu.default, aten.neg.default, aten.abs.default]

@@ -15,8 +15,8 @@ from autostream.graph import Unit
 from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
 from autostream.program import EdgeKind, Severity, read_ascend_ir, verify
-from autostream.program.fx import read_fx
-from autostream.program.writeback import written_back
+from autostream.program.reading.fx import read_fx
+from autostream.program.reading.writeback import written_back
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit
 from autostream.rewrite.sync import task_orders

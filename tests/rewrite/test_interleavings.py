@@ -15,7 +15,7 @@ from autostream.errors import RewriteError
 from autostream.graph import OpGraph, Unit
 from autostream.graph.capture import capture
 from autostream.program import Severity, StreamProgram, verify
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from autostream.rewrite.air import Air
 from autostream.rewrite.dialect import Landing
 from autostream.rewrite.emit import emit

@@ -15,7 +15,7 @@ from autostream.graph import Op, Operators, OpGraph
 from autostream.graph.capture import Captured, capture
 from autostream.graph.programs import to_aten
 from autostream.program import returned_storages
-from autostream.program.fx import read_fx
+from autostream.program.reading.fx import read_fx
 from autostream.rewrite.air import Air
 from autostream.rewrite.emit import emit
 from tests import models

@@ -8,6 +8,7 @@ one of them.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 
 from ortools.linear_solver import pywraplp
@@ -44,14 +45,8 @@ class Prices:
     @classmethod
     def of(cls, instance: Instance, most: int = SETS) -> Prices | None:
         """The program of an instance, None where there are more than `most` sets of tasks or a task has several modes."""
-        if len(instance) > _TASKS or any(len(row) > 1 for row in instance.modes):
-            return None
-        found: list[tuple[int, ...]] = []
-        for row in _at_once(instance):
-            found.append(row)
-            if len(found) > most:
-                return None
-        return cls(instance, found)
+        sets = at_once(instance, most)
+        return None if sets is None else cls(instance, sets)
 
     def best(self, work: Sequence[int]) -> tuple[int, ...]:
         """The prices, in units of ONE, that make so much work of each task worth most; too little if the solver fails."""
@@ -64,6 +59,14 @@ class Prices:
         prices = [max(round(variable.solution_value() * ONE), 0) for variable in self._price]
         most = max((_earned(prices, row, stretches) for row, stretches in self._sets), default=0)
         return tuple(price * ONE // most for price in prices) if most > ONE else tuple(prices)
+
+
+def at_once(instance: Instance, most: int) -> list[tuple[int, ...]] | None:
+    """Every set of tasks that may run at once, None where there are more than `most` or a task has several modes."""
+    if len(instance) > _TASKS or any(len(row) > 1 for row in instance.modes):
+        return None
+    found = list(itertools.islice(_at_once(instance), most + 1))
+    return found if len(found) <= most else None
 
 
 def _earned(prices: Sequence[int], row: Sequence[int], stretches: Sequence[int]) -> int:

@@ -3,6 +3,8 @@
 Real programs have no such task at first: what prepares (masks, rotary tables) and what ends nowhere (cache writes) runs beside
 everything. That little is set aside; the rest, the *core*, is divided. Part of it comes back: what is ordered with all cuts, and
 the *opening*, what must be over before a first stretch of the program can be, where that is more than fits beside the stretch.
+Ends that need nothing of the machine are set aside even where that opens no cut: each could run beside anything, and bounds that
+look at the sets of tasks that may run at once would look at every set once with it and once without.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from autostream.scheduling.machine.paths import heads, tails
 _ASIDE = 15
 #: It must open at least so many cuts.
 _FEWEST = 4
+#: Tasks of an instance that an exact search closes as it is, idle ends and all.
+_CLOSED = 24
 #: Most tasks of a first segment with an opening.
 _OPENING = 128
 
@@ -79,13 +83,14 @@ class Division:
 
 
 def divide(instance: Instance) -> Division:
-    """Divide an instance. A cluster is never cut, and every task is in the core or aside."""
+    """Divide an instance. A cluster is never cut, and every task is in the core or aside, but for idle ends with its cluster."""
     reached = _Reached.of(instance)
     aside = _set_aside(instance, reached)
     cuts = _cuts(instance, aside, reached)
     if aside and len(cuts) < _FEWEST:
-        aside = set()
-    aside -= _whole_units(instance, [task for task in sorted(aside) if reached.ordered(task, cuts)])
+        aside = {task for task in aside if _idle_ends(instance, (task,))} if len(instance) > _CLOSED else set()
+    else:
+        aside -= _whole_units(instance, [task for task in sorted(aside) if reached.ordered(task, cuts)])
     opening = _whole_units(instance, _opening(instance, aside, cuts, reached)) if aside else set()
     return _divided(instance, aside - opening, reached, opening)
 
@@ -204,6 +209,11 @@ def reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int
     return masks
 
 
+def idle(instance: Instance, tasks: Iterable[int]) -> bool:
+    """True if some tasks need nothing of the machine but time: no cores, no memory, no communication."""
+    return not any(any(mode.demand) for task in tasks for mode in instance.modes[task])
+
+
 def _set_aside(instance: Instance, reached: _Reached) -> set[int]:
     """What a longest path neither reaches nor comes from, in connected pieces, the smallest first, as long as it is little."""
     count = len(instance)
@@ -233,9 +243,19 @@ def _set_aside(instance: Instance, reached: _Reached) -> set[int]:
         left -= work
         if left < 0:
             break
-        if not any(task in inside for one in piece for task in instance.members[instance.unit[one]]):
+        held = any(task in inside for one in piece for task in instance.members[instance.unit[one]])
+        if not held or (count > _CLOSED and _idle_ends(instance, piece)):
             aside.update(piece)
     return aside
+
+
+def _idle_ends(instance: Instance, piece: Sequence[int]) -> bool:
+    """True if nothing follows some tasks, and they need nothing that others could want (a result written where it is already).
+
+    Behind the tasks that they share a stream with such tasks delay nothing.
+    """
+    inside = set(piece)
+    return idle(instance, piece) and all(inside.issuperset(instance.after[task]) for task in piece)
 
 
 def _opening(instance: Instance, aside: set[int], cuts: set[int], reached: _Reached) -> list[int]:
@@ -285,8 +305,9 @@ def _uncut_clusters(instance: Instance, core: Sequence[int], cuts: set[int]) -> 
     """The cuts that leave every cluster whole: one that is nothing but cuts in a row may be divided, for a row stays together."""
     kept = set(cuts)
     place = {task: number for number, task in enumerate(core)}
-    for members in instance.members:
-        if len(members) > 1 and members[0] in place:
+    for unit in instance.members:
+        members = [task for task in unit if task in place]
+        if len(members) > 1:
             first, last = place[members[0]], place[members[-1]]
             if not cuts.issuperset(members) or last - first + 1 > len(members):
                 kept.difference_update(core[first : last + 1])

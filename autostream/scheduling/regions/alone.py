@@ -1,8 +1,9 @@
 """One instance, solved as well as its size allows: simple rules, list scheduling, local search, CP-SAT, local search again.
 
 An exact search (`exact.depth_first`) knows the rule by which plans are judged, and where it ends within its effort, no plan is
-better. It has a first glance behind the simple rules, which settles most regions, and comes again at the end. What is open then
-has a genetic search, and another exact one (`exact.best_first`), which proves something wherever it stops.
+better. It has a first glance behind the simple rules, and comes again at the end. Most regions are settled before it by a machine
+that is kinder than the real one (`exact.relaxed`), whose best order is made a plan. What is open at the end has a genetic search,
+and another exact one (`exact.best_first`), which proves something wherever it stops.
 
 Every plan is judged by running it (`machine.granting`). The solver knows less: durations are those of tasks alone, bandwidth
 is a capacity, and cores go to whom it likes, not to who is ready first. So what it finds is a place to search from.
@@ -15,6 +16,7 @@ exact times by replaying the order.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 
 from autostream.scheduling.baselines.rules import ruled
@@ -22,13 +24,14 @@ from autostream.scheduling.bounds.lower import bound, bound_at_rest
 from autostream.scheduling.bounds.rest import Rest
 from autostream.scheduling.exact.best_first import Forward
 from autostream.scheduling.exact.depth_first import searched
+from autostream.scheduling.exact.relaxed import Relaxation, Relaxed
 from autostream.scheduling.lists.greedy import greedy
 from autostream.scheduling.lists.search import search
 from autostream.scheduling.local.climb import climb, climb_in_windows, uncrossed
 from autostream.scheduling.local.improve import improve
-from autostream.scheduling.local.kinds import evolved
+from autostream.scheduling.local.kinds import by_kind, evolved
 from autostream.scheduling.machine.instance import Instance
-from autostream.scheduling.machine.replay import Plan, followers, wished, with_times
+from autostream.scheduling.machine.replay import Plan, followers, replay, wished, with_times
 from autostream.scheduling.solver.colouring import coloured
 from autostream.scheduling.solver.project import Project
 from autostream.scheduling.solver.tidy import tidied
@@ -43,13 +46,19 @@ _PLACED_TASKS = 4_000
 _RUN_TASKS = 100_000
 _UNCROSSING = 10_000
 _MOMENTS, _MOST_MOMENTS = 300_000, 60_000
+#: What the first rounds and the first glance take of it.
+_EARLY = 0.3
 #: Moments of the first glance; regions that take more than that are mostly not settled by ten times as many.
 _GLANCE = 2_000
 #: Most tasks of an instance for it, and for the search forward; moments of that for one unit of the budget between two looks
 #: at how much is open, times tasks, which count as so many at least, and how often it may go on because that becomes less; most
 #: sets of tasks for its bound.
 _SEARCHED, _AHEAD = 48, 100
-_STAGE, _SMALL, _STAGES, _SETS = 90_000, 32, 8, 25_000
+_STAGE, _SMALL, _STAGES, _SETS = 60_000, 32, 8, 25_000
+#: Deterministic time of one round with the kinder machine and the least that is worth while; tasks run for each of its plans, and
+#: how near a plan must come to be worth that (one part in so many); rounds before any other search and behind those.
+_RELAXED, _LEAST = 0.08, 0.02
+_ROUND_TASKS, _NEAR, _FIRST, _ROUNDS = 50_000, 50, 2, 4
 #: Effort of the genetic search for each task, and tasks that are run behind it.
 _EVOLUTION, _EVOLVED_TASKS = 100, 8_000
 _WINDOWS = 0.05
@@ -66,6 +75,10 @@ class Solution:
     proven: int
     #: A plan that is shorter, on streams that only the instance without pins allows.
     unpinned: Plan | None = None
+    #: What no run of these tasks beats, whatever else runs beside them, ps.
+    beside: int = 0
+    #: The share of the budget that went into it, about.
+    spent: float = 1.0
 
     @property
     def optimal(self) -> bool:
@@ -82,34 +95,92 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
     rest = Rest.of(free, _SETS)
     lower = proven = bound(free, rest)
     plan = glanced = greedy(instance)
+    relaxation = Relaxation.of(free, _SETS) if plan.makespan > lower and len(instance) <= max_tasks else None
+    known = Solution(plan=plan, proven=proven, spent=0.0)
     if plan.makespan > lower:
         plan = min(plan, *ruled(instance), key=lambda candidate: candidate.rank)
-        glance = _searched(instance, free, Solution(plan=plan, proven=proven), min(_GLANCE, _moments(instance, budget)))
-        if glance.optimal:
-            return _cleared(instance, free, glance, budget, max_tasks)
-        proven, glanced = glance.proven, glance.plan
-        plan = search(instance, plan, lower, round(budget * _PLACED_TASKS))
-        plan = _climbed(instance, plan, lower, round(budget * _RUN_TASKS), max_tasks)
-    if plan.makespan > lower:
-        if len(instance) > max_tasks:
-            found = improve_in_windows(instance, plan, bound_at_rest(instance), budget * _WINDOWS, max_tasks)
-        else:
-            found, refined = _refined(instance, plan, lower, budget)
-            proven = max(proven, refined) if _as_free(instance, free) else proven
-        if found is not plan:
-            found = _climbed(instance, found, lower, round(budget * _RUN_TASKS), max_tasks)
-            plan = min(plan, found, key=lambda candidate: candidate.rank)
-    # Where the search ends depends on where it begins, and it ends better behind the rules than behind the glance.
-    plan = min(plan, glanced, key=lambda candidate: candidate.rank)
-    solution = Solution(plan=_uncrossed(instance, plan, budget, max_tasks), proven=proven)
-    if solution.optimal:
-        return solution
-    last = _searched(instance, free, solution, _moments(instance, budget))
+        known = replace(known, plan=plan)
+        if relaxation is not None:
+            known = _relaxed(instance, relaxation, known, budget, _FIRST)
+        if not known.optimal:
+            known = _searched(instance, free, known, min(_GLANCE, _moments(instance, budget)))
+        if known.optimal:
+            return _cleared(instance, free, replace(known, spent=_EARLY), budget, max_tasks)
+        known = replace(known, spent=1.0)
+        glanced = known.plan
+        plan = search(instance, plan, known.proven, round(budget * _PLACED_TASKS))
+        plan = _climbed(instance, plan, known.proven, round(budget * _RUN_TASKS), max_tasks)
+    known = replace(known, plan=min(plan, glanced, key=lambda candidate: candidate.rank))
+    if not known.optimal:
+        known = _improved(instance, free, relaxation, known, plan, budget, max_tasks)
+    known = replace(known, plan=_uncrossed(instance, known.plan, budget, max_tasks))
+    if known.optimal:
+        return known
+    last = _searched(instance, free, known, _moments(instance, budget))
     if last.plan.makespan > tolerated(last.proven):
         last = _looked_ahead(instance, free, rest, last, budget)
-    if last.plan is solution.plan and last.unpinned is None:
+    if last.plan is known.plan and last.unpinned is None:
         return last
     return _cleared(instance, free, last, budget, max_tasks)
+
+
+def _improved(
+    instance: Instance,
+    free: Instance,
+    relaxation: Relaxation | None,
+    known: Solution,
+    climbed: Plan,
+    budget: float,
+    max_tasks: int,
+) -> Solution:
+    """What the solver makes of a solution, and of what the searches found: as a whole where it is small, else in windows."""
+    if relaxation is not None:
+        return _relaxed(instance, relaxation, known, budget, _ROUNDS)
+    lower, proven = bound(free), known.proven
+    if len(instance) > max_tasks:
+        found = improve_in_windows(instance, climbed, bound_at_rest(instance), budget * _WINDOWS, max_tasks)
+    else:
+        found, refined = _refined(instance, climbed, lower, budget)
+        proven = max(proven, refined) if _as_free(instance, free) else proven
+    if found is not climbed:
+        found = _climbed(instance, found, lower, round(budget * _RUN_TASKS), max_tasks)
+    return replace(known, plan=min(known.plan, found, key=lambda candidate: candidate.rank), proven=proven)
+
+
+def _relaxed(instance: Instance, relaxation: Relaxation, known: Solution, budget: float, rounds: int) -> Solution:
+    """What the kinder machine makes of a solution: a better bound, and a plan in the order that it would like.
+
+    Each round begins at the best plan so far. What is closed at once by one way of reasoning may be out of reach for another one,
+    so they take turns; where nothing has changed since its last turn, it is left out.
+    """
+    tried: set[object] = set()
+    for way in itertools.islice(itertools.cycle(relaxation.ways), rounds):
+        if known.plan.makespan <= tolerated(known.proven):
+            break
+        if (way, known.plan) in tried:
+            continue
+        tried.add((way, known.plan))
+        found = relaxation.solved(known.plan, max(budget * _RELAXED, _LEAST), way)
+        known = replace(known, proven=max(known.proven, found.makespan), beside=max(known.beside, found.least))
+        plan = _realised(instance, known, found, budget)
+        known = replace(known, plan=min(known.plan, plan, key=lambda candidate: candidate.rank))
+    return known
+
+
+def _realised(instance: Instance, known: Solution, found: Relaxed, budget: float) -> Plan:
+    """A plan for what the kinder machine would like: the best one that a local search finds from two that come near.
+
+    Where each kind of kernels is on a stream of its own, they keep their order, but for the price of many syncs. Streams that
+    suit the times save these, but what is ready first goes first there.
+    """
+    effort = round(budget * _ROUND_TASKS)
+    plan = climb(instance, replay(instance, by_kind(instance), found.order, known.plan.mode), known.proven, effort)
+    if plan.makespan <= known.proven:
+        return plan
+    other = coloured(instance, known.plan, with_times(known.plan, found.times), budget * _COLOURING)
+    if other.makespan * _NEAR < min(plan.makespan, known.plan.makespan) * (_NEAR + 1):
+        other = climb(instance, other, known.proven, effort)
+    return min(plan, other, key=lambda candidate: candidate.rank)
 
 
 def _moments(instance: Instance, budget: float) -> int:
@@ -129,7 +200,7 @@ def _searched(instance: Instance, free: Instance, known: Solution, moments: int)
             unpinned = found.plan
             better = searched(instance, plan.makespan, moments).plan
         plan = better or plan
-    return Solution(plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
+    return replace(known, plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
 
 
 def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: Solution, budget: float) -> Solution:
@@ -156,7 +227,7 @@ def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: 
         plan = better or plan
         if better is None and (unpinned is None or found.plan.rank < unpinned.rank):
             unpinned = found.plan
-    return Solution(plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
+    return replace(known, plan=plan, proven=max(known.proven, found.proven or 0), unpinned=unpinned)
 
 
 def _cleared(instance: Instance, free: Instance, solution: Solution, budget: float, max_tasks: int) -> Solution:

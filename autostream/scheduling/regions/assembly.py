@@ -30,8 +30,12 @@ def assembled(instance: Instance, division: Division, solutions: Sequence[Soluti
                 order.append(task)
     if not division.aside:
         return [_replayed(instance, decided, order)]
-    default = {task: (instance.allowed[instance.unit[task]][0], fastest(instance, task)) for task in division.aside}
-    spare = _on_one_stream(instance, division.aside, decided)
+    homes = {instance.unit[task]: stream for task, (stream, _) in decided.items()}
+    bound = [task for task in division.aside if instance.unit[task] in homes]
+    decided |= {task: (homes[instance.unit[task]], fastest(instance, task)) for task in bound}
+    free = [task for task in division.aside if task not in decided]
+    default = {task: (instance.allowed[instance.unit[task]][0], fastest(instance, task)) for task in free}
+    spare = _on_one_stream(instance, free, decided)
     # Which is best is not known beforehand; in deep programs, where each costs time, the first ones were on all that were tried.
     ways = [(spare, 0), ({}, 0), (default, 0), ({}, instance.sync)]
     orders = list(dict.fromkeys(map(tuple, _orders(instance, order))))

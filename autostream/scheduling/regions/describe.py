@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
+from autostream.errors import percentage
 from autostream.scheduling.bounds.lower import best_bound
 from autostream.scheduling.lists.serial import serial
 from autostream.scheduling.machine.division import Division, Segment, part
@@ -129,9 +130,9 @@ def _reason(known: _Known, kind: int, cuts: int, *, spread: bool, now: int, lowe
     """Why the region is not faster, one sentence; `cuts` is the time of those around it, ns."""
     alone = known.parts[kind]
     if lower < now <= tolerated(lower) and spread:
-        return f"within {TOLERANCE / 1000:.1%} of what no schedule can beat"
+        return f"within {percentage(TOLERANCE / 1000)} of what no schedule can beat"
     if now > lower and spread:
-        return f"{now / max(lower, 1) - 1:.1%} above what no schedule can beat"
+        return f"{percentage(now / max(lower, 1) - 1)} above what no schedule can beat"
     if now <= lower:
         found = known.bound(kind)
         return f"no schedule is faster: {f'bound by {found.by}' if found.time - cuts >= lower else 'all others were ruled out'}"

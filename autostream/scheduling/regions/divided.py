@@ -14,7 +14,7 @@ from autostream.scheduling.baselines.rules import ruled
 from autostream.scheduling.bounds.lower import bound
 from autostream.scheduling.lists.greedy import DEEP, greedy
 from autostream.scheduling.local.climb import climb_in_windows
-from autostream.scheduling.machine.division import Division, Segment, divide, divide_around
+from autostream.scheduling.machine.division import Division, Segment, divide, divide_around, idle
 from autostream.scheduling.machine.instance import Instance
 from autostream.scheduling.machine.replay import Plan
 from autostream.scheduling.problem import Problem, Schedule
@@ -32,6 +32,8 @@ _RUN_TASKS = 40_000
 _PLACING = 4
 #: What one unit of the budget buys for the search for fewer crossings.
 _THRIFT_TASKS = 100_000
+#: A segment that is two cuts at most needs no budget.
+_PAIR = 2
 #: Least share of the budget for a segment with an opening: there is one, and it is large.
 _OPENING = 0.15
 
@@ -51,10 +53,11 @@ class Divided:
         solutions = _Chain(instance, division, self.budget, self.max_tasks).solutions()
         kinds = proven(division, solutions)
         lower = proven_whole(instance, division, kinds)
-        alone = len(solutions) == 1 and not division.aside
+        alone = len(solutions) == 1 and idle(instance, division.aside)
         rivals = list(_whole(instance, alone=alone))
         plan = _fitted(instance, division, assembled(instance, division, solutions), rivals, lower.time, self.budget)
-        plan = thrifty(instance, division, plan, rivals, round(self.budget * _THRIFT_TASKS)).renamed(instance)
+        effort, alone_proven = round(self.budget * _THRIFT_TASKS), [kind.alone for kind in kinds]
+        plan = thrifty(instance, division, plan, rivals, effort, alone_proven).renamed(instance)
         return plan.schedule(
             instance,
             strategy="cpsat",
@@ -79,9 +82,9 @@ def _whole(instance: Instance, *, alone: bool) -> Iterator[Plan]:
 def _fitted(
     instance: Instance, division: Division, plans: Sequence[Plan], rivals: Sequence[Plan], lower: int, budget: float
 ) -> Plan:
-    """The best of some plans, of which the best is the first, and rivals; and where something was set aside, a better one."""
+    """The best of some plans, of which the best is the first, and rivals; and where something aside needs room, a better one."""
     plan = min((plans[0], *rivals), key=lambda candidate: candidate.rank)
-    if not division.aside:
+    if idle(instance, division.aside):
         return plan
     effort = round(budget * _RUN_TASKS)
     if len(instance) <= DEEP:
@@ -118,7 +121,9 @@ class _Chain:
         work = [sum(part.shortest(task) for task in range(len(part))) for part in self.parts]
         for kind in self.kinds:
             self.weight[kind] += work[kind]
-        self.budget = budget
+        #: The budget, what is left of it, and the time of what it has still to go into.
+        self.budget = self.left = budget
+        self.ahead = sum(weight for weight, part in zip(self.weight, self.parts, strict=True) if len(part) > _PAIR)
         #: Solutions by kind, whether there is an entry, and the stream the exit is pinned to; and by form with and without pins.
         self.chosen: dict[tuple[int, bool, int | None], Solution] = {}
         self.known: dict[object, Solution] = {}
@@ -170,7 +175,7 @@ class _Chain:
         return rigid[:0:-1]
 
     def _solution(self, number: int, here: int, gate: int | None) -> Solution:
-        """Equal segments are solved once; each has a share of the budget by the time it stands for.
+        """Equal segments are solved once; each has a share of the budget, or of what is left of it, by the time it stands for.
 
         Streams that are alike may be named later: a segment begins on stream 0, and ends there if that is both `here` and `gate`.
         The first of those where they are not alike may begin where it is fastest.
@@ -197,9 +202,14 @@ class _Chain:
         part = segment.part(self.instance, pins)
         form = part.form(), kind
         if form not in self.known:
-            share = max(self.weight[kind] / max(sum(self.weight), 1), 1 / (4 * len(self.weight)))
+            weight = self.weight[kind] if len(part) > _PAIR else 0
+            budget = self.budget * max(self.weight[kind] / max(sum(self.weight), 1), 1 / (4 * len(self.weight)))
+            if len(part) <= self.max_tasks:  # what others leave is of most use where the solver sees the whole
+                budget = max(budget, self.left * weight / max(self.ahead, weight, 1))
             # Where the cuts are bound to go is a restriction: what is proven is proven without it.
-            self.known[form] = self._opened(segment, part, self.parts[kind], self.budget * share)
+            self.known[form] = self._opened(segment, part, self.parts[kind], budget)
+            self.left = max(self.left - budget * self.known[form].spent, 0.0)
+            self.ahead -= weight
         return self.known[form]
 
     def _opened(self, segment: Segment, part: Instance, free: Instance, budget: float) -> Solution:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import networkx as nx
 
-from autostream.scheduling.machine.division import Division
+from autostream.scheduling.machine.division import Division, idle
 from autostream.scheduling.machine.instance import Instance
 from autostream.scheduling.machine.paths import topological
 from autostream.scheduling.machine.replay import Plan, replay
@@ -74,13 +74,14 @@ class _Placing:
             size //= 2
 
     def _pieces(self) -> Iterator[list[int]]:
-        """What was set aside, in pieces that no precedence and no cluster connects."""
+        """What was set aside and needs something of the machine, in pieces that no precedence and no cluster connects."""
         instance, inside = self.instance, set(self.aside)
         web = nx.Graph()
         web.add_nodes_from(self.aside)
         web.add_edges_from((task, after) for task in self.aside for after in instance.after[task] if after in inside)
         web.add_edges_from((task, instance.members[instance.unit[task]][0]) for task in self.aside)
-        return (sorted(inside.intersection(piece)) for piece in nx.connected_components(web))
+        pieces = (sorted(inside.intersection(piece)) for piece in nx.connected_components(web))
+        return (piece for piece in pieces if not idle(instance, piece))
 
     def _places(self, group: Sequence[int]) -> list[_Place]:
         """Where a group of tasks may go, the longest gaps first, of equal ones the earliest."""

@@ -12,8 +12,8 @@ from autostream.scheduling.machine.granting import PS
 from autostream.scheduling.machine.instance import Instance
 from autostream.scheduling.regions.alone import Solution
 
-#: Sets of orders that are looked at for one kind of segment; nearly all that are settled at all take fewer.
-_NODES = 64
+#: Sets of orders that are looked at for one kind of segment, and times its tasks; nearly all that are settled at all take fewer.
+_NODES, _NODE_TASKS = 64, 5_200
 
 
 class Proven(NamedTuple):
@@ -36,9 +36,10 @@ def proven(division: Division, solutions: Sequence[Solution]) -> tuple[Proven, .
         those = [solution for solution, other in zip(solutions, division.kinds, strict=True) if other == kind]
         least = max(solution.proven for solution in those)
         best = min(plan.makespan for solution in those for plan in (solution.plan, solution.unpinned) if plan)
-        anyway = best_bound(alone)
+        beside = max(solution.beside for solution in those) // PS
+        anyway = max(best_bound(alone), Bound(beside, "search"), key=lambda one: one.time)
         if least < best or (division.aside and anyway.time < best):
-            ordered = ordered_bound(alone, best * PS - PS // 2, _NODES)
+            ordered = ordered_bound(alone, best * PS - PS // 2, min(_NODES, _NODE_TASKS // len(alone)))
             least = max(least, (ordered + PS // 2) // PS)
             anyway = max(anyway, Bound(ordered // PS, "search"), key=lambda one: one.time)
         found.append(Proven(least, anyway))

@@ -95,6 +95,23 @@ class Timing:
         end = [begin + modes[number].duration for begin, modes, number in zip(start, self.project.modes, mode, strict=True)]
         return Times(mode=tuple(mode), start=tuple(start), end=tuple(end))
 
+    def overlap(self, one: int, other: int) -> cp_model.IntVar:
+        """A new variable that is at least how long two tasks run at the same time, neither of which has a choice of modes."""
+        first, second = self.project.shortest[one], self.project.shortest[other]
+        most, apart = min(first, second), self.start[other] - self.start[one]
+        hinted = self.hint.start[other] - self.hint.start[one]
+        time = self.model.new_int_var(0, most, f"overlap_{one}_{other}")
+        # The overlap is the least of these lengths, or nothing: it is enough to hold any one of them.
+        lengths = [first - apart, second + apart, most]
+        hints = [first - hinted, second + hinted, most]
+        literals = [self.model.new_bool_var(f"overlap_{one}_{other}_{number}") for number in range(len(lengths))]
+        self.model.add_bool_or(literals)
+        for number, (length, literal) in enumerate(zip(lengths, literals, strict=True)):
+            self.model.add(time >= length).only_enforce_if(literal)
+            self.model.add_hint(literal, number == hints.index(min(hints)))
+        self.model.add_hint(time, max(min(hints), 0))
+        return time
+
     def _modes(self) -> None:
         """Each task runs in exactly one of its modes."""
         for task, modes in enumerate(self.project.modes):
@@ -156,12 +173,12 @@ class Timing:
 
     def _objective(self, lower: int) -> None:
         """The last task ends as early as possible."""
-        makespan = self.model.new_int_var(lower, self.hint.makespan, "makespan")
+        self.makespan = self.model.new_int_var(lower, self.hint.makespan, "makespan")
         for task, links in enumerate(self.project.after):
             if not links:
-                self.model.add(makespan >= self.end[task])
-        self.model.add_hint(makespan, self.hint.makespan)
-        self.model.minimize(makespan)
+                self.model.add(self.makespan >= self.end[task])
+        self.model.add_hint(self.makespan, self.hint.makespan)
+        self.model.minimize(self.makespan)
 
 
 def exclusive(project: Project) -> list[list[int]]:

@@ -57,7 +57,7 @@ def shared_out(instance: Instance, division: Division, plan: Plan, budget: float
         for segment in kind.segments:
             points[id(segment)], least[id(segment)] = row, lower
     choices = best_choices([[(one.crossings, one.makespan) for one in points[id(segment)]] for segment in division.segments])
-    ways = [{}, {task: instance.allowed[instance.unit[task]][0] for task in division.aside}] if division.aside else [{}]
+    ways = _ways(instance, division)
     every = -(-len(choices) * len(ways) * len(instance) // max(effort, 1))
     plans = []
     for choice in choices[::-1][::every]:
@@ -65,6 +65,15 @@ def shared_out(instance: Instance, division: Division, plan: Plan, budget: float
         plans += [_whole(instance, division.segments, plan, chosen, way) for way in ways]
     proven = {} if division.aside else _proven(instance, division, [least[id(segment)] for segment in division.segments])
     return Shares(plans=plans, proven=proven)
+
+
+def _ways(instance: Instance, division: Division) -> list[dict[int, int]]:
+    """Other streams for what was set aside: none, and the first one for all that does not share that of a task of a segment."""
+    if not division.aside:
+        return [{}]
+    core = {instance.unit[task] for segment in division.segments for task in segment.tasks}
+    units = {task: instance.unit[task] for task in division.aside}
+    return [{}, {task: instance.allowed[unit][0] for task, unit in units.items() if unit not in core}]
 
 
 def _least(instance: Instance, kind: _Kind, found: Frontier, budget: float) -> list[tuple[int, int]]:
@@ -179,7 +188,9 @@ def _whole(
         places = sorted(key[task] for task in segment.tasks)
         for place, number in zip(places, found.order(), strict=True):
             task = segment.tasks[number]
-            stream[task], mode[task], key[task] = found.stream[number], found.mode[number], place
+            mode[task], key[task] = found.mode[number], place
+            for member in instance.members[instance.unit[task]]:
+                stream[member] = found.stream[number]
     for task, there in streams.items():
         stream[task] = there
     return replay(instance, stream, topological(instance.before, instance.after, key), mode)

@@ -33,7 +33,9 @@ def worth(instance: Instance, plan: Plan, fewer: Plan) -> bool:
     return fewer.makespan - plan.makespan <= instance.sync * (plan.crossings - fewer.crossings)
 
 
-def thrifty(instance: Instance, division: Division, plan: Plan, rivals: Sequence[Plan], effort: int) -> Plan:
+def thrifty(
+    instance: Instance, division: Division, plan: Plan, rivals: Sequence[Plan], effort: int, proven: Sequence[int] = ()
+) -> Plan:
     """Return the best plan by `rank` that the search finds among those that are short enough.
 
     That is: no longer than `tolerated`, no longer than any rival or published rule, and `worth` it. Where several segments have
@@ -47,18 +49,19 @@ def thrifty(instance: Instance, division: Division, plan: Plan, rivals: Sequence
         plan: the shortest plan known.
         rivals: other plans of the whole program.
         effort: tasks that may be run, and half as many for the last step.
+        proven: by kind of segment, what no plan of it beats, ns. One that is as good as the best stays so.
     """
     if not plan.crossings:
         return plan
-    groups = _groups(instance, division, plan)
+    groups = _groups(instance, division, plan, proven)
     if sum(len(group.segments) for group in groups) < 2:
-        most = sum(tolerated(group.plan.makespan) - group.plan.makespan for group in groups)
+        most = sum(group.most - group.plan.makespan for group in groups)
         return _thrifty(instance, plan, (*rivals, *ruled(instance)), plan.makespan + most, effort)
     slack = _limit(plan, rivals, tolerated(plan.makespan)) - plan.makespan
     total = sum(group.plan.crossings * len(group.segments) for group in groups)
     changes = []
     for group in groups:
-        limit = min(tolerated(group.plan.makespan), group.plan.makespan + slack * group.plan.crossings // total)
+        limit = min(group.most, group.plan.makespan + slack * group.plan.crossings // total)
         share = effort * group.plan.crossings * len(group.segments) // total
         found = _thrifty(group.alone, group.plan, ruled(group.alone), limit, share)
         if rank(found)[:2] < rank(group.plan)[:2]:
@@ -92,10 +95,12 @@ class _Group:
 
     alone: Instance
     plan: Plan
+    #: The longest time that is tolerated of it, ns.
+    most: int
     segments: list[Segment]
 
 
-def _groups(instance: Instance, division: Division, plan: Plan) -> list[_Group]:
+def _groups(instance: Instance, division: Division, plan: Plan, proven: Sequence[int]) -> list[_Group]:
     """The segments that have crossings, with their cuts kept where they are."""
     place = {task: number for number, task in enumerate(plan.order())}
     groups: dict[object, _Group] = {}
@@ -109,7 +114,13 @@ def _groups(instance: Instance, division: Division, plan: Plan) -> list[_Group]:
         if key not in groups:
             cuts = {cut: plan.stream[cut] for cut in (segment.entry, segment.exit) if cut is not None}
             alone = segment.part(instance, cuts)
-            groups[key] = _Group(alone=alone, plan=replay(alone, stream, order, mode), segments=[])
+            now = replay(alone, stream, order, mode)
+            most = tolerated(now.makespan)
+            if proven:
+                cut = segment.cut_time(instance)
+                near = cut + tolerated(proven[kind] - cut)
+                most = min(most, near) if now.makespan <= near else most
+            groups[key] = _Group(alone=alone, plan=now, most=most, segments=[])
         groups[key].segments.append(segment)
     return [group for group in groups.values() if group.plan.crossings]
 
@@ -137,5 +148,7 @@ def _with(instance: Instance, plan: Plan, changes: Sequence[tuple[_Group, Plan]]
             places = sorted(key[task] for task in segment.tasks)
             for place, number in zip(places, order, strict=True):
                 task = segment.tasks[number]
-                stream[task], mode[task], key[task] = found.stream[number], found.mode[number], place
+                mode[task], key[task] = found.mode[number], place
+                for member in instance.members[instance.unit[task]]:
+                    stream[member] = found.stream[number]
     return replay(instance, stream, topological(instance.before, instance.after, key), mode)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autostream.scheduling.machine.division import divide, divide_around
 from autostream.scheduling.machine.instance import Instance
-from autostream.scheduling.problem import Problem
+from autostream.scheduling.problem import Mode, Problem, Task
 from tests.scheduling.problems import comm, cube, problem, problems, vector
 
 
@@ -53,6 +55,36 @@ def test_a_prologue_and_dead_ends_are_set_aside() -> None:
     regions, aside = names(beside)
     assert regions == [[f"cube{n}", f"vec{n}"] for n in range(4)]
     assert aside == ["rope", "write"]
+
+
+def written(count: int, *, work: int = 0) -> Problem:
+    """Layers whose cube kernel writes its result once more, on its stream; that ends nowhere and takes `work` vector cores."""
+    given = layers(count)
+    tasks = [replace(task, cluster=f"k{task.name[4:]}") if task.name.startswith("cube") else task for task in given.tasks]
+    ends = [Task(name=f"write{n}", modes=(Mode(duration=1, aiv=work),), cluster=f"k{n}") for n in range(count)]
+    edges = [f"{edge.before}>{edge.after}" for edge in given.precedences]
+    return problem([*tasks, *ends], [*edges, *(f"cube{n}>write{n}" for n in range(count))])
+
+
+def test_ends_that_need_nothing_are_set_aside_though_their_cluster_is_not() -> None:
+    regions, aside = names(written(6))
+    assert regions == [[f"cube{n}", f"vec{n}"] for n in range(6)]
+    assert aside == [f"write{n}" for n in range(6)]
+
+
+def test_ends_that_need_cores_stay_with_their_cluster() -> None:
+    regions, aside = names(written(6, work=8))
+    assert aside == []
+    assert len(regions) == 1
+
+
+def test_ends_that_need_nothing_are_set_aside_where_that_opens_no_cut_either() -> None:
+    """Two chains side by side have none. An exact search closes few tasks as they are."""
+    for length, ends in ((10, []), (14, ["write"])):
+        tasks = [kind(f"{kind.__name__}{n}", time) for kind, time in ((cube, 6), (vector, 5)) for n in range(length)]
+        chains = [">".join(f"{kind.__name__}{n}" for n in range(length)) for kind in (cube, vector)]
+        end = Task(name="write", modes=(Mode(duration=1),))
+        assert names(problem([*tasks, end], [*chains, "cube3>write"]))[1] == ends
 
 
 def test_a_prologue_that_does_not_fit_beside_the_first_region_comes_back() -> None:

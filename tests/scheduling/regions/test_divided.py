@@ -9,14 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autostream.scheduling import check, explained_bound, lower_bound
+from autostream.scheduling import Capped, check, explained_bound, lower_bound
 from autostream.scheduling.lists.greedy import Greedy
 from autostream.scheduling.lists.serial import Serial
-from autostream.scheduling.problem import Problem, Schedule
+from autostream.scheduling.machine import division
+from autostream.scheduling.problem import Mode, Precedence, Problem, Schedule, Task
 from autostream.scheduling.regions import divided
 from autostream.scheduling.regions.divided import Divided
 from autostream.scheduling.tolerance import tolerated
-from tests.scheduling.machine.test_division import layers
+from tests.scheduling.local.test_climb import interfering
+from tests.scheduling.machine.test_division import layers, written
 from tests.scheduling.problems import cube, longer, optimum, printed, problem, problems, vector
 
 
@@ -47,6 +49,40 @@ def test_many_layers_are_optimal_and_bounded_layer_by_layer() -> None:
         (100, 60, 60, "optimal")
     }
     assert all(region.gain == 40 and region.side_streams == ("s1",) for region in schedule.regions)
+
+
+@settings(max_examples=25)
+@given(problems(most=4), st.lists(st.integers(0, 3), min_size=1, max_size=2))
+def test_no_schedule_beats_the_bound_where_idle_ends_of_clusters_are_set_aside(plain: Problem, writers: list[int]) -> None:
+    count = len(plain.tasks)
+    ends = {f"end{number}": plain.tasks[writer % count] for number, writer in enumerate(writers)}
+    tasks = [replace(task, cluster=task.cluster or task.name) if task in ends.values() else task for task in plain.tasks]
+    streams = {task.name: (task.cluster, task.stream) for task in tasks}
+    for name, writer in ends.items():
+        cluster, stream = streams[writer.name]
+        tasks.append(Task(name=name, modes=(Mode(duration=1),), cluster=cluster, stream=stream))
+    given_problem = interfering(
+        replace(
+            plain,
+            tasks=tuple(tasks),
+            precedences=(*plain.precedences, *(Precedence(before=one.name, after=end) for end, one in ends.items())),
+        )
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(division, "_CLOSED", 0)
+        schedule = solve(given_problem)
+    assert schedule.lower_bound <= optimum(given_problem) <= schedule.makespan
+
+
+def test_clusters_stay_together_when_their_ends_are_set_aside() -> None:
+    schedule = solve(written(6))
+    # Each end takes a nanosecond on the stream of the layers.
+    assert 6 * 80 == schedule.lower_bound <= schedule.makespan <= 6 * 81
+    on = {placement.task: placement.stream for placement in schedule.placements}
+    assert all(on[f"cube{n}"] == on[f"write{n}"] for n in range(6))
+    for most in range(0, 13, 4):
+        capped = replace(written(6), max_waits=most)
+        assert check(capped, Capped(schedule, 0.02).solve(capped)) == ()
 
 
 def test_what_bounds_a_program_is_named() -> None:

@@ -1,0 +1,1 @@
+"""The analytic model: launch, cores, memory and links."""

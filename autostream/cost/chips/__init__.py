@@ -1,0 +1,1 @@
+"""Chip files and operator factors: every number with its source."""

@@ -1,0 +1,1 @@
+"""Real runs on the CPU, in every order that a program allows."""

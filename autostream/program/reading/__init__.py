@@ -1,0 +1,1 @@
+"""Programs read back from what was emitted: FX graphs, Ascend IR, and dumps of it."""
