@@ -48,7 +48,7 @@ class Options(BaseModel):
         gt=0.0,
         le=600.0,
         description=(
-            "effort of the solver, about seconds on one core, two or three times that where many regions stay open; "
+            "effort of the solver, about seconds on one core, up to four times that where many regions stay open; "
             "deterministic, not a time limit"
         ),
     )

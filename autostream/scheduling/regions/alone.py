@@ -1,9 +1,10 @@
 """One instance, solved as well as its size allows: simple rules, list scheduling, local search, CP-SAT, local search again.
 
 An exact search (`exact.depth_first`) knows the rule by which plans are judged, and where it ends within its effort, no plan is
-better. It has a first glance behind the simple rules, and comes again at the end. Most regions are settled before it by a machine
-that is kinder than the real one (`exact.relaxed`), whose best order is made a plan. What is open at the end has a genetic search,
-and another exact one (`exact.best_first`), which proves something wherever it stops.
+better. It has a first glance behind the simple rules, a second one soon, and comes again at the end. Between them a machine that
+is kinder than the real one (`exact.relaxed`) settles most regions of more than a dozen tasks: its bound is close, and its best order
+is made a plan. What is open at the end has a genetic search, and another exact one (`exact.best_first`), which proves something
+wherever it stops.
 
 Every plan is judged by running it (`machine.granting`). The solver knows less: durations are those of tasks alone, bandwidth
 is a capacity, and cores go to whom it likes, not to who is ready first. So what it finds is a place to search from.
@@ -48,8 +49,9 @@ _UNCROSSING = 10_000
 _MOMENTS, _MOST_MOMENTS = 300_000, 60_000
 #: What the first rounds and the first glance take of it.
 _EARLY = 0.3
-#: Moments of the first glance; regions that take more than that are mostly not settled by ten times as many.
-_GLANCE = 2_000
+#: Moments of the first glance, before anything that takes longer, and of the second one; regions that take more than that are
+#: mostly not settled by ten times as many.
+_FIRST_GLANCE, _GLANCE = 400, 2_000
 #: Most tasks of an instance for it, and for the search forward; moments of that for one unit of the budget between two looks
 #: at how much is open, times tasks, which count as so many at least, and how often it may go on because that becomes less; most
 #: sets of tasks for its bound.
@@ -58,7 +60,7 @@ _STAGE, _SMALL, _STAGES, _SETS = 60_000, 32, 8, 25_000
 #: Deterministic time of one round with the kinder machine and the least that is worth while; tasks run for each of its plans, and
 #: how near a plan must come to be worth that (one part in so many); rounds before any other search and behind those.
 _RELAXED, _LEAST = 0.08, 0.02
-_ROUND_TASKS, _NEAR, _FIRST, _ROUNDS = 50_000, 50, 2, 4
+_ROUND_TASKS, _NEAR, _FIRST, _ROUNDS = 20_000, 50, 2, 2
 #: Effort of the genetic search for each task, and tasks that are run behind it.
 _EVOLUTION, _EVOLVED_TASKS = 100, 8_000
 _WINDOWS = 0.05
@@ -100,10 +102,12 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
     if plan.makespan > lower:
         plan = min(plan, *ruled(instance), key=lambda candidate: candidate.rank)
         known = replace(known, plan=plan)
-        if relaxation is not None:
+        most = _moments(instance, budget)
+        known = _searched(instance, free, known, min(_FIRST_GLANCE, most))
+        if relaxation is not None and not known.optimal:
             known = _relaxed(instance, relaxation, known, budget, _FIRST)
-        if not known.optimal:
-            known = _searched(instance, free, known, min(_GLANCE, _moments(instance, budget)))
+        if not known.optimal and most > _FIRST_GLANCE:
+            known = _searched(instance, free, known, min(_GLANCE, most))
         if known.optimal:
             return _cleared(instance, free, replace(known, spent=_EARLY), budget, max_tasks)
         known = replace(known, spent=1.0)

@@ -36,6 +36,8 @@ _THRIFT_TASKS = 100_000
 _PAIR = 2
 #: Least share of the budget for a segment with an opening: there is one, and it is large.
 _OPENING = 0.15
+#: How many times its own share a segment may have of what others left.
+_LENT = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +207,7 @@ class _Chain:
             weight = self.weight[kind] if len(part) > _PAIR else 0
             budget = self.budget * max(self.weight[kind] / max(sum(self.weight), 1), 1 / (4 * len(self.weight)))
             if len(part) <= self.max_tasks:  # what others leave is of most use where the solver sees the whole
-                budget = max(budget, self.left * weight / max(self.ahead, weight, 1))
+                budget = max(budget, min(self.left * weight / max(self.ahead, weight, 1), _LENT * budget))
             # Where the cuts are bound to go is a restriction: what is proven is proven without it.
             self.known[form] = self._opened(segment, part, self.parts[kind], budget)
             self.left = max(self.left - budget * self.known[form].spent, 0.0)
