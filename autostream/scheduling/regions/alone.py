@@ -2,9 +2,9 @@
 
 An exact search (`exact.depth_first`) knows the rule by which plans are judged, and where it ends within its effort, no plan is
 better. It has a first glance behind the simple rules, a second one soon, and comes again at the end. Between them a machine that
-is kinder than the real one (`exact.relaxed`) settles most regions of more than a dozen tasks: its bound is close, and its best order
-is made a plan. What is open at the end has a genetic search, and another exact one (`exact.best_first`), which proves something
-wherever it stops.
+is kinder than the real one (`exact.relaxed`) settles most regions of more than a dozen tasks: its bound is close, and its best
+order is made a plan. What is open at the end has a genetic search, and another exact one (`exact.best_first`), which proves
+something wherever it stops.
 
 Every plan is judged by running it (`machine.granting`). The solver knows less: durations are those of tasks alone, bandwidth
 is a capacity, and cores go to whom it likes, not to who is ready first. So what it finds is a place to search from.
