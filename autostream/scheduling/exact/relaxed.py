@@ -1,10 +1,10 @@
 """A machine that is kinder than the real one, solved by CP-SAT: what no run beats, and the order of tasks that it would like.
 
 What runs at the same time slows each other down. Let a clock go as fast as the fastest of what runs proceeds, but no slower than
-these tasks can make it go among themselves, whatever else runs beside them: by this clock every task takes at least its time alone,
-and a sync at least its own divided by the largest stretch of these tasks. So every run, timed by this clock, is a schedule of tasks
-of fixed durations that waits for its predecessors, for syncs and for cores. While n of the tasks run on cores, a tick takes at
-least (1 - a) + n x a, where `a` is the least that one more of them slows down the rest. So a run takes at least
+these tasks can make it go among themselves, whatever else runs beside them: by this clock every task takes at least its time
+alone, and a sync at least its own divided by the largest stretch of these tasks. So every run, timed by this clock, is a schedule
+of tasks of fixed durations that waits for its predecessors, for syncs and for cores. While n of the tasks run on cores, a tick
+takes at least (1 - a) + n x a, where `a` is the least that one more of them slows down the rest. So a run takes at least
 
     (1 - a) x (what the clock shows at its end) + a x (work of the tasks on cores).
 
