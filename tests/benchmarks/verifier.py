@@ -31,8 +31,7 @@ from autostream.cost.model import Breakdown, Cost, Machine, Resources, Tier
 from autostream.graph import Unit
 from autostream.graph.capture import capture
 from autostream.graph.programs import to_aten
-from autostream.program import cross_edges, peak_memory, returned_storages, reuse_findings
-from autostream.program.checks import verify
+from autostream.program import cross_edges, peak_memory, returned_storages, reuse_findings, verify
 from autostream.program.reading.fx import read_fx
 from autostream.proof import orders_of
 from autostream.rewrite.air import Air

@@ -14,7 +14,7 @@ _A, _B, _C, _G = (
     "faults/test_gain.py::",
 )
 _K, _M, _R, _S = "faults/test_gangs.py::", "faults/test_memory.py::", "faults/test_races.py::", "faults/test_sync.py::"
-_P = "program/test_"
+_P = "program/checks/test_"
 
 _NEVER_MEET = f"{_K}test_collectives_never_meet_in_an_emitted_graph"
 _SAME_BITS = f"{_R}test_a_value_that_both_branches_read_is_the_same_for_both_in_every_order"

@@ -1,4 +1,4 @@
-"""K4: kernels that hold cores while they wait for their peers. Sets of any size are tested in tests/program/test_contention."""
+"""K4: kernels that hold cores while they wait for their peers. Sets of any size are tested in tests/program/checks."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from autostream.graph.aliases import Access
 from autostream.graph.capture import capture
 from autostream.graph.hazards import Edges, add_storage_hazards
 from autostream.graph.regions import Region, in_blocks, neighbours, overlap, region
-from autostream.program.checks import verify
+from autostream.program import verify
 from autostream.program.reading.fx import read_fx
 from autostream.rewrite.sync import task_orders
 from tests.graph.orders import aten
