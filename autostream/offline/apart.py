@@ -13,8 +13,8 @@ from typing import Any
 def replaced_here(module: ModuleType, name: str, ours: Callable[..., Any]) -> Iterator[None]:
     """Have calls of ``module.name`` go to `ours` in this thread, and only in this one, which may enter again.
 
-    A user's own compilation runs the same code at the same time in another thread, and must not notice. Who enters holds a lock,
-    so that what is put back is what was found.
+    A user's own compilation runs the same code at the same time in another thread, and must not notice. Who enters has to hold
+    a lock that all who do so share (`host.exclusive`), so that what is put back is what was found.
     """
     theirs, me = getattr(module, name), threading.get_ident()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import gc
+import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,9 +20,11 @@ from autostream.offline.stable_text import StableGraph, stable_text
 if TYPE_CHECKING:
     import torch
 
-#: Conversion needs no graph engine, so the number and the name of the first graph of a process stand for all.
-_GRAPH_NUMBER = 1
-_GRAPH_NAME = f"graph_{_GRAPH_NUMBER}"
+#: Conversion needs no graph engine, so the name of the first graph of a process stands for all.
+_GRAPH_NAME = "graph_1"
+#: The numbers of graphs meanwhile, which TorchAir also puts in the names of files and kernels that live as long as the process:
+#: far from those of the user's own graphs, and none of them given twice.
+_numbers = itertools.count(1_000_000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,9 +216,9 @@ def _tracing(fake_mode: Any) -> Iterator[None]:
 def _torchair_state_kept(*, bare: bool) -> Iterator[None]:
     """Keep TorchAir's state: a conversion may run inside another one, before the user's own, or beside it in another thread.
 
-    Kept are the counter that names graphs, the graph engine (it takes its global options from the first graph of the process and
-    refuses others later), and this thread's stack of open scopes (left open by a conversion that fails inside one). Where `bare`,
-    this thread's graphs are `BareGraph` meanwhile.
+    Kept are the counter that numbers graphs, the graph engine (it takes its global options from the first graph of the process
+    and refuses others later), and this thread's stack of open scopes (left open by a conversion that fails inside one). Where
+    `bare`, this thread's graphs are `BareGraph` meanwhile.
     """
     from torchair import npu_fx_compiler as compiler
     from torchair._ge_concrete_graph import fx2ge_converter as converter
@@ -226,7 +229,7 @@ def _torchair_state_kept(*, bare: bool) -> Iterator[None]:
     scopes = vars(_scope_attr.local)
     open_scopes = scopes.pop("scope_attr", None)
     with contextlib.ExitStack() as replacements:
-        replacements.enter_context(replaced_here(compiler, "_next_unique_graph_id", lambda: _GRAPH_NUMBER))
+        replacements.enter_context(replaced_here(compiler, "_next_unique_graph_id", lambda: next(_numbers)))
         replacements.enter_context(replaced_here(converter, "initialize_graph_engine", lambda *_: None))
         if bare:
             replacements.enter_context(replaced_here(converter, "GeGraph", BareGraph))

@@ -33,8 +33,8 @@ def check(problem: Problem, schedule: Schedule) -> tuple[str, ...]:
     wrong += _lanes(schedule)
     wrong += _machine(problem, at)
     program = {name: number for number, name in enumerate(names)}
-    if list(schedule.placements) != sorted(schedule.placements, key=lambda p: (p.start, program[p.task])):
-        wrong.append("the placements are not ordered by (start, program order)")
+    if list(schedule.placements) != sorted(schedule.placements, key=lambda p: (p.start, p.end, program[p.task])):
+        wrong.append("the placements are not ordered by (start, end, program order)")
     if schedule.makespan != max((placement.end for placement in schedule.placements), default=0):
         wrong.append(f"the makespan {schedule.makespan} is not the last end")
     return tuple(wrong)

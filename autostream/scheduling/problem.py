@@ -114,7 +114,7 @@ class Region:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """A wish: placements ordered by (start, program order). `seconds` is informative and takes no part in equality."""
+    """A wish: placements ordered by (start, end, program order). `seconds` is informative and takes no part in equality."""
 
     placements: tuple[Placement, ...]
     strategy: str

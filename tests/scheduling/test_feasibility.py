@@ -76,6 +76,6 @@ def test_cores_and_communication() -> None:
 def test_the_order_of_placements_and_the_makespan() -> None:
     schedule = _schedule()
     assert check(_PROBLEM, replace(schedule, placements=schedule.placements[::-1])) == (
-        "the placements are not ordered by (start, program order)",
+        "the placements are not ordered by (start, end, program order)",
     )
     assert check(_PROBLEM, replace(schedule, makespan=1)) == ("the makespan 1 is not the last end",)

@@ -30,7 +30,7 @@ from autostream.scheduling.machine.replay import Plan, replay
 _ROUNDING = 2
 
 
-class Forward:
+class BestFirst:
     """The search, which goes on where it stopped."""
 
     def __init__(self, instance: Instance, rest: Rest) -> None:

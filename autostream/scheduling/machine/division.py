@@ -210,8 +210,10 @@ def reach(neighbours: Sequence[Sequence[int]], order: Iterable[int]) -> list[int
 
 
 def idle(instance: Instance, tasks: Iterable[int]) -> bool:
-    """True if some tasks need nothing of the machine but time: no cores, no memory, no communication."""
-    return not any(any(mode.demand) for task in tasks for mode in instance.modes[task])
+    """True if some tasks hold nothing of the machine, and together their stream for no longer than a sync takes."""
+    those = tuple(tasks)
+    holding = any(any(mode.demand) for task in those for mode in instance.modes[task])
+    return not holding and sum(instance.shortest(task) for task in those) <= instance.sync
 
 
 def _set_aside(instance: Instance, reached: _Reached) -> set[int]:
@@ -252,7 +254,7 @@ def _set_aside(instance: Instance, reached: _Reached) -> set[int]:
 def _idle_ends(instance: Instance, piece: Sequence[int]) -> bool:
     """True if nothing follows some tasks, and they need nothing that others could want (a result written where it is already).
 
-    Behind the tasks that they share a stream with such tasks delay nothing.
+    Behind the tasks that they share a stream with such tasks delay as good as nothing.
     """
     inside = set(piece)
     return idle(instance, piece) and all(inside.issuperset(instance.after[task]) for task in piece)

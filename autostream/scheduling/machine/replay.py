@@ -79,7 +79,7 @@ class Plan:
                 start=self.start[task],
                 end=self.end[task],
             )
-            for task in sorted(range(len(self.start)), key=lambda task: (self.start[task], task))
+            for task in self.order()
         )
         return Schedule(
             placements=placements,
@@ -165,7 +165,7 @@ def decode(
     """Place every task as early as possible, given its stream and the order of the tasks of each stream.
 
     `order` names every task once and is a topological order of the precedences. `mode_of` gives the mode of tasks that do not
-    run in their first one. Times are ns; the result is ordered by (start, program order).
+    run in their first one. Times are ns; the result is ordered by (start, end, program order).
 
     Raises:
         InputError: if `order` misses, repeats or misorders tasks, or a stream is unknown.

@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from autostream.scheduling.baselines.rules import ruled
 from autostream.scheduling.bounds.lower import bound, bound_at_rest
 from autostream.scheduling.bounds.rest import Rest
-from autostream.scheduling.exact.best_first import Forward
+from autostream.scheduling.exact.best_first import BestFirst
 from autostream.scheduling.exact.depth_first import searched
 from autostream.scheduling.exact.relaxed import Relaxation, Relaxed
 from autostream.scheduling.lists.greedy import greedy
@@ -219,7 +219,7 @@ def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: 
         plan.makespan - (tolerated(plan.makespan) - plan.makespan) // 2,
         round(budget * _STAGE) // max(len(free), _SMALL),
     )
-    search = Forward(free, rest)
+    search = BestFirst(free, rest)
     found = search.found(goal, stage)
     for _ in range(_STAGES):
         left = search.open

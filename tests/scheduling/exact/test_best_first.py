@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autostream.scheduling.bounds.rest import Rest
-from autostream.scheduling.exact.best_first import Forward
+from autostream.scheduling.exact.best_first import BestFirst
 from autostream.scheduling.lists.serial import serial
 from autostream.scheduling.local.kinds import by_kind, evolved
 from autostream.scheduling.machine.instance import Instance
@@ -27,10 +27,10 @@ def interfering(plain: Problem, factors: tuple[int, int, int]) -> Problem:
     return replace(plain, hbm_contention=hbm, cube_vector_slowdown=kernels, compute_comm_slowdown=collectives)
 
 
-def forward(instance: Instance) -> Forward:
+def forward(instance: Instance) -> BestFirst:
     rest = Rest.of(instance)
     assert rest is not None
-    return Forward(instance, rest)
+    return BestFirst(instance, rest)
 
 
 @settings(max_examples=40)

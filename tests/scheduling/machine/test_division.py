@@ -57,11 +57,11 @@ def test_a_prologue_and_dead_ends_are_set_aside() -> None:
     assert aside == ["rope", "write"]
 
 
-def written(count: int, *, work: int = 0) -> Problem:
+def written(count: int, *, work: int = 0, time: int = 1) -> Problem:
     """Layers whose cube kernel writes its result once more, on its stream; that ends nowhere and takes `work` vector cores."""
     given = layers(count)
     tasks = [replace(task, cluster=f"k{task.name[4:]}") if task.name.startswith("cube") else task for task in given.tasks]
-    ends = [Task(name=f"write{n}", modes=(Mode(duration=1, aiv=work),), cluster=f"k{n}") for n in range(count)]
+    ends = [Task(name=f"write{n}", modes=(Mode(duration=time, aiv=work),), cluster=f"k{n}") for n in range(count)]
     edges = [f"{edge.before}>{edge.after}" for edge in given.precedences]
     return problem([*tasks, *ends], [*edges, *(f"cube{n}>write{n}" for n in range(count))])
 
@@ -70,6 +70,12 @@ def test_ends_that_need_nothing_are_set_aside_though_their_cluster_is_not() -> N
     regions, aside = names(written(6))
     assert regions == [[f"cube{n}", f"vec{n}"] for n in range(6)]
     assert aside == [f"write{n}" for n in range(6)]
+
+
+def test_ends_that_keep_their_stream_longer_than_a_sync_stay_with_their_cluster() -> None:
+    sync = written(6).sync
+    assert len(names(written(6, time=sync))[1]) == 6
+    assert names(written(6, time=sync + 1))[1] == []
 
 
 def test_ends_that_need_cores_stay_with_their_cluster() -> None:

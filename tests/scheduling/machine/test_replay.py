@@ -43,6 +43,14 @@ def test_placements_are_ordered_by_start_then_program_order() -> None:
     assert [placement.task for placement in placements] == ["a", "b"]
 
 
+def test_what_takes_no_time_is_placed_before_what_starts_with_it_on_its_stream() -> None:
+    given = problem([cube("a", 10), Task(name="z", modes=(Mode(duration=0),)), vector("b", 10)], ["z>b"], sync=4)
+    placements = decode(given, {"a": MAIN, "z": MAIN, "b": "s1"}, ["z", "a", "b"])
+    assert [placement.task for placement in placements] == ["z", "a", "b"]
+    assert decode(given, {"a": MAIN, "z": MAIN, "b": "s1"}, [placement.task for placement in placements]) == placements
+    assert _times(placements)["b"] == (4, 14)
+
+
 def test_modes_can_be_chosen() -> None:
     task = Task(name="a", modes=(Mode(duration=10, aic=24), Mode(duration=15, aic=12)))
     (placement,) = decode(problem([task]), {"a": MAIN}, ["a"], {"a": 1})
