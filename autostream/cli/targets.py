@@ -196,7 +196,7 @@ def _is_program(value: Any) -> bool:
 def _shape(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return f"a {type(value).__name__} of {len(value)}"
-    return "nothing (None)" if value is None else f"a value of type {type(value).__name__}"
+    return "nothing (None)" if value is None else f"a {type(value).__name__}"
 
 
 def _last_line(error: BaseException) -> str:
