@@ -34,6 +34,8 @@ _SIMULATED_TASKS = 20_000
 _FEWEST, _MOST = 20, 200
 #: Random numbers are integers of so many parts of one, and so is all that is computed from them: the same on every machine.
 _ONE = 1000
+#: Collectives are late by so many parts of the time by which ranks may be apart: few, so that layers repeat within a draw.
+_LATENESS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,14 +193,15 @@ class _Classes:
         signatures: dict[object, Signature] = {}
         for name, cost in costs.items():
             if cost.duration:
-                op, alike = graph.ops.get(name), None
+                op = graph.ops.get(name)
+                alike: object = cost  # what only the emitted graph has are copies: alike are those of equally many bytes
                 if op is not None:
                     tensors = op.target, op.inputs, op.outputs
                     alike = signatures.get(tensors) or signatures.setdefault(tensors, signature(op))
                 self.of[name] = _Class(
                     shared=shared.setdefault((self.units[name], cost.error), len(shared)),
                     error=round(cost.error * _ONE),
-                    own=own.setdefault(alike or name, len(own)),
+                    own=own.setdefault(alike, len(own)),
                     scatter=round(_scatter(cost) * _ONE),
                 )
         self.counts = len(shared), len(own)
@@ -235,7 +238,7 @@ def _draws(count: int, classes: _Classes, skews: Mapping[str, int], machine: Mac
     dice = random.Random(_SEED)
     for _ in range(count):
         shared, own = ([dice.randint(-_ONE, _ONE) for _ in range(size)] for size in classes.counts)
-        late = {name: skew * dice.randint(0, _ONE) // _ONE for name, skew in skews.items()}
+        late = {name: skew * dice.randint(0, _LATENESS) // _LATENESS for name, skew in skews.items()}
         overlap = _Overlap.of(machine, dice.randint(-_ONE, _ONE), dice.randint(-_ONE, _ONE))
         yield _Draw(shared=shared, own=own, late=late, overlap=overlap)
 

@@ -63,7 +63,7 @@ def price_added(
     names = [step.name for step in program.steps if step.stream is not None and step.name not in graph.ops]
     ops = emitted.ops
     nbytes = {name: sum(spec.nbytes for spec in ops[name].outputs) for name in names}
-    copies = [replace(ops[name], unit=Unit.VECTOR, bytes_read=nbytes[name], bytes_written=nbytes[name]) for name in names]
+    copies = [ops[name]._replace(unit=Unit.VECTOR, bytes_read=nbytes[name], bytes_written=nbytes[name]) for name in names]
     return {op.name: price(op, model, options) for op in copies}
 
 

@@ -127,8 +127,8 @@ def test_operators_that_are_alike_scatter_together() -> None:
 
     def low(shape: tuple[int, ...]) -> Gain:
         graph = op_graph({"mm": Unit.CUBE, "norm": Unit.VECTOR})
-        graph.ops["norm"] = replace(graph.ops["norm"], target="test.mm", outputs=(_spec(*shape),))
-        graph.ops["mm"] = replace(graph.ops["mm"], outputs=(_spec(4, 4),))
+        graph.ops["norm"] = graph.ops["norm"]._replace(target="test.mm", outputs=(_spec(*shape),))
+        graph.ops["mm"] = graph.ops["mm"]._replace(outputs=(_spec(4, 4),))
         costs = {"mm": _cost(1000, 0.0, aic=24, spread=0.8), "norm": _cost(1000, 0.0, aiv=48, spread=0.8)}
         before, after = _program(dict.fromkeys(costs, "default"), []), _program({"mm": "default", "norm": "side"}, [])
         return gain(before, after, graph, costs, MACHINE)

@@ -101,7 +101,7 @@ def test_no_limit_where_nothing_of_the_kind_can_run_beside_it() -> None:
 
 def test_operators_in_a_scope_of_the_user_keep_it() -> None:
     graph = op_graph({"a": Unit.CUBE, "b": Unit.CUBE})
-    graph.ops["b"] = replace(graph.ops["b"], scope=(("_op_aicore_num", "4"), ("_op_vectorcore_num", "8")))  # type: ignore[index]
+    graph.ops["b"] = graph.ops["b"]._replace(scope=(("_op_aicore_num", "4"), ("_op_vectorcore_num", "8")))  # type: ignore[index]
     assert _split(graph) is None
     relied_on, ignored = (price(graph.ops["b"], _model(), Options(core_limits=limits)) for limits in (True, False))
     assert (relied_on.duration, relied_on.resources.aic) == (14_000, 4)

@@ -14,7 +14,7 @@ from tests.rewrite.graphs import op_graph
 
 def _graph(*paths: str, unit: Unit = Unit.CUBE) -> OpGraph:
     graph = op_graph({f"op{at}": unit for at in range(len(paths))}, [])
-    ops = {name: replace(op, module_path=path) for (name, op), path in zip(graph.ops.items(), paths, strict=True)}
+    ops = {name: op._replace(module_path=path) for (name, op), path in zip(graph.ops.items(), paths, strict=True)}
     return replace(graph, ops=ops)
 
 

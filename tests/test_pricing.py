@@ -69,7 +69,7 @@ def test_others_are_kernels_of_their_own(forward: Callable[[nn.Conv2d, Tensor], 
 def test_a_chip_that_cannot_and_scopes_that_differ_keep_them_apart() -> None:
     graph = graph_of(lambda conv, x: functional.relu(conv(x)))
     assert fused_activations(graph, cost_model("310P3").machine) == {}
-    apart = graph.ops | {"relu": replace(graph.ops["relu"], scope=(("_user_stream_label", "a"),))}
+    apart = graph.ops | {"relu": graph.ops["relu"]._replace(scope=(("_user_stream_label", "a"),))}
     assert fused_activations(replace(graph, ops=apart), B2.machine) == {}
 
 

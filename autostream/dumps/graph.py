@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import networkx as nx
 
@@ -106,7 +106,7 @@ def _folded(ops: Sequence[GeOp], streams: Mapping[str, str | None], tensors: Map
         sources = [source for source in op.inputs if source is not None]
         before = [by_name[source.producer] for source in sources]
         if op.type in kinds().shapes:
-            computed = all((source.producer, source.index) in tensors for source in sources)
+            computed = all((source.producer, source.output) in tensors for source in sources)
         else:
             known = (one.name in folded or one.type in kinds().constants for one in before)
             computed = op.type in kinds().folded and bool(before) and all(known)
@@ -164,7 +164,7 @@ def _op(op: GeOp, target: str, unit: Unit, tensors: Mapping[Place, TensorSpec], 
         name=op.name,
         target=target,
         unit=unit,
-        index=0,
+        position=0,
         inputs=inputs,
         outputs=outputs,
         flops=0,
@@ -177,10 +177,9 @@ def _op(op: GeOp, target: str, unit: Unit, tensors: Mapping[Place, TensorSpec], 
 
 def _placed(found: Op, op: GeOp, index: int, reads: tuple[str, ...], writes: tuple[str, ...]) -> Op:
     """Return the operator with what belongs to the node, not to its kernel."""
-    return replace(
-        found,
+    return found._replace(
         name=op.name,
-        index=index,
+        position=index,
         reads=reads,
         writes=writes,
         source_line=f"FX node {op.fx_node}" if op.fx_node else "",

@@ -56,7 +56,7 @@ def planned(given: StreamProgram, graph: OpGraph, schedule: Schedule) -> Planned
 
 
 def _step(step: Step, stream: str | None) -> Step:
-    return replace(step, stream=stream, source=step.name)
+    return step._replace(stream=stream, source=step.name)
 
 
 def _streams(given: StreamProgram, graph: OpGraph, schedule: Schedule) -> dict[str, str]:

@@ -74,7 +74,7 @@ def _common(shapes: Sequence[tuple[int, ...] | None]) -> tuple[int, ...] | None:
 
 
 def _place(source: GeInput) -> Place:
-    return source.producer, source.index
+    return source.producer, source.output
 
 
 def _spec(shape: tuple[int, ...], dtype: str) -> TensorSpec:

@@ -197,12 +197,12 @@ def _op(item: Facts, index: int, found: _Found) -> Op:
     node, known = item.node, _alone(item)
     access = found.accesses[node.name]
     read, written = _bytes(item, access, found.storages)
-    # Spelled out: `replace` takes twice the time, and a deep graph has thousands of operators.
+    # Spelled out: `_replace` takes twice the time, and a deep graph has thousands of operators.
     return Op(
         name=node.name,
         target=known.target,
         unit=known.unit,
-        index=index,
+        position=index,
         inputs=known.inputs,
         outputs=known.outputs,
         flops=known.flops,
@@ -235,7 +235,7 @@ def _alone(item: Facts) -> Op:
         name="",
         target=item.target,
         unit=unit,
-        index=0,
+        position=0,
         inputs=tuple(spec for source in _tensor_arguments(item) for spec in specs_of(value_of(source))),
         outputs=call.outputs,
         flops=flops_of(item.info, call) if item.info is not None and unit is not Unit.FREE else 0,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from autostream.graph.calls import Facts
 from autostream.graph.model import Op
@@ -50,6 +49,6 @@ def share_sizes(ops: Mapping[str, Op]) -> dict[str, Op]:
         if op.group and op.group_size is not None:
             sizes[op.group] = max(op.group_size, sizes.get(op.group, 0))
     return {
-        name: replace(op, group_size=sizes[op.group]) if op.group in sizes and op.group_size is None else op
+        name: op._replace(group_size=sizes[op.group]) if op.group in sizes and op.group_size is None else op
         for name, op in ops.items()
     }

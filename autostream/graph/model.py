@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import NamedTuple
 
 import networkx as nx
 
@@ -70,9 +71,8 @@ class Storage:
     kind: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Op:
-    """One operator of the graph, free of any torch object.
+class Op(NamedTuple):
+    """One operator of the graph, free of any torch object. A graph has thousands of them: hence no dataclass.
 
     `reads` and `writes` name storages. `scope` holds the merged attributes of the user's enclosing scopes (innermost wins).
     `read_regions` and `write_regions` tell for some of these where in the storage; one they do not name is touched anywhere.
@@ -83,7 +83,7 @@ class Op:
     target: str
     unit: Unit
     #: Position in the graph as it was given.
-    index: int
+    position: int
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
     flops: int

@@ -66,8 +66,7 @@ def _has(spec: TensorSpec, rows: _Rows) -> bool:
 
 def _filled(op: Op, rows: _Rows) -> Op:
     inputs, outputs = _all_shrunk(op.inputs, rows), _all_shrunk(op.outputs, rows)
-    return replace(
-        op,
+    return op._replace(
         inputs=inputs,
         outputs=outputs,
         flops=op.flops * rows.expected // rows.capacity,

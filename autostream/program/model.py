@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from autostream.graph.regions import Region
 
@@ -26,9 +27,8 @@ class EdgeKind(StrEnum):
     EVENT = "event"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """One node of the program.
+class Step(NamedTuple):
+    """One node of the program. A program has thousands of them: hence no dataclass.
 
     `stream` is None for what occupies no stream (Const, Data, views that GE drops): it passes data on but can neither wait nor
     be waited for. `reads` and `writes` name storages; `read_regions` and `write_regions` tell for some of these where in the
@@ -48,8 +48,7 @@ class Step:
     cores: tuple[int, int] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Edge:
+class Edge(NamedTuple):
     """`after` waits for `before`."""
 
     before: str
@@ -128,8 +127,7 @@ class Finding:
     levels: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Slot:
+class Slot(NamedTuple):
     """When one step ran in a simulation, ns."""
 
     step: str

@@ -157,7 +157,7 @@ def _graph(rows: Sequence[OpRow]) -> OpGraph:
             name=row.name,
             target=row.target,
             unit=row.unit or Unit.MIXED,
-            index=index,
+            position=index,
             inputs=tuple(_specs(row.inputs)),
             outputs=tuple(_specs(row.outputs)),
             flops=0,

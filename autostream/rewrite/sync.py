@@ -28,7 +28,7 @@ def forced_orders(graph: OpGraph) -> tuple[ForcedOrder, ...]:
 
     A data path through operators without a task (views) counts: the engine passes the dependency on.
     """
-    index = {op.name: op.index for op in graph}
+    index = {op.name: op.position for op in graph}
     # What one task hands on to another needs no proof.
     wanted = sorted(_between_tasks(graph, data=False), key=lambda order: (index[order[1]], -index[order[0]]))
     if not wanted:

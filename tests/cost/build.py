@@ -27,7 +27,7 @@ def make(
         name=name,
         target=target,
         unit=unit,
-        index=0,
+        position=0,
         inputs=inputs,
         outputs=outputs,
         flops=flops,

@@ -11,7 +11,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from autostream.cost import Chip, chip_names, load_chip
@@ -162,7 +162,7 @@ def _op(line: Mapping[str, str]) -> Op:
         return op
     read, written = _number(line, "bi"), _number(line, "bo")
     # The CSV knows the dtype of each tensor, of which the column gives only the first.
-    return replace(op, bytes_read=int(read or op.bytes_read), bytes_written=int(op.bytes_written if written is None else written))
+    return op._replace(bytes_read=int(read or op.bytes_read), bytes_written=int(op.bytes_written if written is None else written))
 
 
 def _shape(text: str) -> tuple[int, ...]:

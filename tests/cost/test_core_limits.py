@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -83,8 +81,8 @@ def test_a_kernel_on_few_cores_takes_less_of_the_memory_rate() -> None:
         collective("npu.npu_moe_distribute_dispatch_v2.default", (spec(64, 7168), spec(64, 8)), (spec(64, 7168),)),
         make("aten._local_scalar_dense.default", Unit.HOST, (spec(1),), ()),
         make("mylib.secret.default", Unit.CUBE, (spec(64, 64),), (spec(64, 64),)),
-        replace(mm(64, 4096, 4096), known=False),
-        replace(mm(64, 4096, 4096), unit=Unit.FREE),
+        mm(64, 4096, 4096)._replace(known=False),
+        mm(64, 4096, 4096)._replace(unit=Unit.FREE),
     ],
 )
 def test_what_would_not_keep_a_limit_answers_with_the_whole_chip(op: Op) -> None:

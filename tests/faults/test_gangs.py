@@ -141,7 +141,7 @@ def _tasks_only(emitted: StreamProgram) -> StreamProgram:
 
 
 def _torn_apart(emitted: StreamProgram, one: str, two: str) -> StreamProgram:
-    steps = tuple(replace(step, stream="torn") if step.name == two else step for step in emitted.steps)
+    steps = tuple(step._replace(stream="torn") if step.name == two else step for step in emitted.steps)
     return replace(emitted, steps=steps, edges=tuple(edge for edge in emitted.edges if (edge.before, edge.after) != (one, two)))
 
 

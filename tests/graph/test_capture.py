@@ -35,7 +35,7 @@ def test_operators_of_a_model() -> None:
     code = module.code
     graph = capture(module)
     assert module.code == code and all(
-        op.name == name and op.index == index for index, (name, op) in enumerate(graph.ops.items())
+        op.name == name and op.position == index for index, (name, op) in enumerate(graph.ops.items())
     )
     assert [op.target for op in graph if op.unit is not Unit.FREE] == [
         "aten.embedding.default",
@@ -58,7 +58,7 @@ def test_operators_of_a_model() -> None:
 def test_every_edge_goes_forward_and_has_a_reason() -> None:
     graph = capture(to_aten(Block(), torch.tensor([1, 2])).graph_module)
     for before, after, why in graph.dag.edges(data="why"):
-        assert graph.ops[before].index < graph.ops[after].index and why
+        assert graph.ops[before].position < graph.ops[after].position and why
 
 
 def test_a_gather_reads_what_it_returns() -> None:

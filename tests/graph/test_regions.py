@@ -194,7 +194,7 @@ def test_the_verifier_finds_a_race_between_parts_exactly_where_they_overlap() ->
         sketch, first, second = _halves(view)
         program = read_fx(sketch.module(first, second))
         aside = {second.name, *(node.name for node in second.all_input_nodes)}
-        steps = tuple(replace(step, stream="side") if step.name in aside else step for step in program.steps)
+        steps = tuple(step._replace(stream="side") if step.name in aside else step for step in program.steps)
         findings = verify(replace(program, steps=steps))
         assert any(finding.kind == "race" for finding in findings) is racy, view
 

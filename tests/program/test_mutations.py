@@ -86,7 +86,7 @@ def _mutants(program: StreamProgram) -> Iterator[tuple[str, StreamProgram]]:
     for position, step in enumerate(steps):
         if step.stream is not None:
             other = streams[(streams.index(step.stream) + 1) % len(streams)]
-            moved = [*steps[:position], replace(step, stream=other), *steps[position + 1 :]]
+            moved = [*steps[:position], step._replace(stream=other), *steps[position + 1 :]]
             yield "step moved", replace(program, steps=tuple(moved))
 
 

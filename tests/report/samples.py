@@ -28,7 +28,7 @@ SIDE = "autostream_1"
 
 def op(name: str, target: str, unit: Unit, index: int, source: str = "") -> Op:
     return Op(
-        name=name, target=target, unit=unit, index=index, inputs=(), outputs=(), flops=0, bytes_read=0, bytes_written=0,
+        name=name, target=target, unit=unit, position=index, inputs=(), outputs=(), flops=0, bytes_read=0, bytes_written=0,
         module_path=f"layers.0.{name}", source_line=source,
     )  # fmt: skip
 

@@ -21,7 +21,7 @@ def op_graph(
             name=name,
             target=f"test.{name}",
             unit=unit,
-            index=index,
+            position=index,
             inputs=(),
             outputs=(),
             flops=0,

@@ -69,7 +69,7 @@ def test_any_schedule_is_written_in_topological_order_with_each_stream_in_its_ow
 
 def test_a_super_kernel_scope_is_not_split() -> None:
     graph = op_graph(dict.fromkeys(["k0", "other", "k1", "k2"], Unit.CUBE), data=[("k0", "k1"), ("k1", "k2")])
-    inside = {name: replace(graph.ops[name], scope=(("_super_kernel_scope", "kernel"),)) for name in ("k0", "k1", "k2")}
+    inside = {name: graph.ops[name]._replace(scope=(("_super_kernel_scope", "kernel"),)) for name in ("k0", "k1", "k2")}
     graph = replace(graph, ops={**graph.ops, **inside})
     schedule = _schedule([("k0", MAIN, 0), ("other", MAIN, 1), ("k1", MAIN, 2), ("k2", MAIN, 3)])
     assert emission_order(graph, schedule) == ("k0", "k1", "k2", "other")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -28,7 +27,7 @@ def _assert_same(with_help: Operators, alone: OpGraph) -> None:
     """What an operator moves, and its position, may be those in the given graph."""
 
     def compared(op: Op) -> Op:
-        return replace(op, index=0, bytes_read=0, bytes_written=0)
+        return op._replace(position=0, bytes_read=0, bytes_written=0)
 
     assert [compared(op) for op in with_help.ops.values()] == [compared(op) for op in alone]
     assert list(with_help.storages.items()) == list(alone.storages.items())

@@ -28,7 +28,7 @@ def _graph(ops: str, edges: str = "", scopes: Mapping[str, tuple[tuple[str, str]
             name=name,
             target="toy",
             unit=_UNITS[name[0]],
-            index=index,
+            position=index,
             inputs=(),
             outputs=(),
             flops=0,
@@ -116,7 +116,7 @@ def test_collectives_may_be_let_onto_side_streams() -> None:
 def test_a_collective_that_computes_as_well_stays_on_the_default_stream() -> None:
     """A product with its all-reduce inside: it has a process group, and waits for its peers like any other."""
     graph = _graph("c1 x2", "c1-x2")
-    fused = replace(graph, ops={name: replace(op, group="tp" if name == "x2" else None) for name, op in graph.ops.items()})
+    fused = replace(graph, ops={name: op._replace(group="tp" if name == "x2" else None) for name, op in graph.ops.items()})
     assert _streams(_build(fused)) == {"x2": MAIN}
     assert _streams(_build(fused, side_collectives=True)) == {}
 

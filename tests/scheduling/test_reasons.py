@@ -10,7 +10,7 @@ from autostream.scheduling.reasons import placed
 def op(name: str, unit: Unit = Unit.VECTOR, label: str = "") -> Op:
     scope = (("_user_stream_label", label),) if label else ()
     return Op(
-        name=name, target="aten.mul.Tensor", unit=unit, index=0, inputs=(), outputs=(), flops=0, bytes_read=0, bytes_written=0,
+        name=name, target="aten.mul.Tensor", unit=unit, position=0, inputs=(), outputs=(), flops=0, bytes_read=0, bytes_written=0,
         scope=scope,
     )  # fmt: skip
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autostream.cost.chips.chip import Cube, CubeRate
 from autostream.cost.chips.factors import Group
@@ -81,7 +81,7 @@ def without_idle_weights(op: Op, group: Group) -> Op:
     stack = op.inputs[group.operands[1]]
     held = math.prod(stack.shape[:-2])
     idle = stack.nbytes - stack.nbytes * product.batch // held
-    return replace(op, bytes_read=max(0, op.bytes_read - idle)) if idle else op
+    return op._replace(bytes_read=max(0, op.bytes_read - idle)) if idle else op
 
 
 def _conv(x: TensorSpec, weight: TensorSpec, out: TensorSpec) -> Product | None:

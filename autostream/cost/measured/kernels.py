@@ -108,7 +108,7 @@ def op_from_kernel(
         name=kernel,
         target=entry.target,
         unit=entry.unit,
-        index=0,
+        position=0,
         inputs=tensors,
         outputs=outputs_read,
         flops=flops,

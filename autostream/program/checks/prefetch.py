@@ -63,7 +63,7 @@ def _prefetches(graph: OpGraph) -> list[_Prefetch]:
     for op in ops:
         if op.target == _PREFETCH and op.reads:
             storage = op.reads[0]
-            users = (one for one in ops[op.index + 1 :] if storage in one.reads and one.target != _PREFETCH)
+            users = (one for one in ops[op.position + 1 :] if storage in one.reads and one.target != _PREFETCH)
             consumer = next((one for one in users if one.unit is not Unit.FREE), None)
             found.append(_Prefetch(op=op, storage=storage, consumer=consumer))
     return found
@@ -74,7 +74,7 @@ def _covers(earlier: _Prefetch, later: _Prefetch) -> bool:
 
 
 def _in_flight(earlier: _Prefetch, now: _Prefetch) -> bool:
-    return earlier.consumer is None or earlier.consumer.index > now.op.index
+    return earlier.consumer is None or earlier.consumer.position > now.op.position
 
 
 def _exposed(graph: OpGraph, costs: Mapping[str, Cost], prefetch: _Prefetch) -> Iterator[Finding]:
@@ -82,7 +82,7 @@ def _exposed(graph: OpGraph, costs: Mapping[str, Cost], prefetch: _Prefetch) -> 
     if prefetch.consumer is None:
         yield _finding("prefetch-exposed", prefetch, f"fetches {prefetch.storage!r}, which nothing behind it uses")
         return
-    between = list(graph)[prefetch.op.index + 1 : prefetch.consumer.index]
+    between = list(graph)[prefetch.op.position + 1 : prefetch.consumer.position]
     shadow = sum(costs[op.name].duration for op in between if op.name in costs and op.target != _PREFETCH)
     transfer = costs[prefetch.op.name].duration if prefetch.op.name in costs else 0
     if shadow < transfer:

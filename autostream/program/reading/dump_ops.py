@@ -22,14 +22,14 @@ def communicating(ops: Sequence[GeOp]) -> dict[str, Op]:
         if target is None:
             continue
         info = classify(target)
-        given = (specs.get((source.producer, source.index)) for source in op.inputs if source is not None)
+        given = (specs.get((source.producer, source.output)) for source in op.inputs if source is not None)
         inputs = tuple(spec for spec in given if spec is not None)
         outputs = tuple(spec for spec in (_spec(shape) for shape in op.shapes) if spec is not None)
         found[op.name] = Op(
             name=op.name,
             target=target,
             unit=info.unit if info is not None else Unit.COMM,
-            index=index,
+            position=index,
             inputs=inputs,
             outputs=outputs,
             flops=0,

@@ -37,12 +37,11 @@ _META = re.compile(r"shape=torch\.Size\(\[([^\]]*)\]\)")
 _TEXT = re.compile(r"(?:\s+|#[^\n]*\n)*(node|name|op|attr|input|output|version|custom_version|graph|ir_version)\s*[:{<]")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GeInput:
-    """One input of an operator: output `index` of the operator `producer`."""
+class GeInput(NamedTuple):
+    """One input of an operator: output number `output` of the operator `producer`."""
 
     producer: str
-    index: int
+    output: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -303,9 +302,9 @@ def _split_inputs(entries: Iterable[str]) -> tuple[tuple[GeInput | None, ...], t
         elif index == "-1":
             controls.append(producer)
         elif producer and index.isdecimal():
-            data.append(GeInput(producer=producer, index=int(index)))
+            data.append(GeInput(producer=producer, output=int(index)))
         else:
-            data.append(GeInput(producer=entry, index=0))
+            data.append(GeInput(producer=entry, output=0))
     return tuple(data), tuple(dict.fromkeys(controls)) if controls else ()
 
 
@@ -322,6 +321,6 @@ def _checked(ops: list[GeOp], where: str) -> tuple[GeOp, ...]:
     for op in ops:
         for source in op.inputs:
             if source is not None and source.producer not in names:
-                raise InputError(f"{where}: {op.name!r} reads {source.producer}:{source.index}, which no operator produces")
+                raise InputError(f"{where}: {op.name!r} reads {source.producer}:{source.output}, which no operator produces")
     logger.debug("%s: %d operators", where, len(ops))
     return tuple(ops)

@@ -59,8 +59,8 @@ class Memory:
     def _input(self, source: GeInput | None) -> tuple[str, ...]:
         if source is None:
             return ()
-        key = (source.producer, source.index)
-        return self._storages.get(key, (f"{source.producer}:{source.index}",))
+        key = (source.producer, source.output)
+        return self._storages.get(key, (f"{source.producer}:{source.output}",))
 
     def _where(self, groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
         storages = dict.fromkeys([storage for group in groups for storage in group])

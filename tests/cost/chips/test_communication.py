@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import pairwise
 from typing import get_args
 
@@ -122,7 +121,7 @@ def test_the_group_of_the_operator_decides() -> None:
     tensor = spec(4096, 4096)
     op = collective("_c10d_functional.all_to_all_single.default", (tensor,), (tensor,))
     model = RooflineModel(load_chip("910B2"))
-    unknown, server, many = (model.estimate(replace(op, group_size=size)).breakdown.comm for size in (None, 8, 32))
+    unknown, server, many = (model.estimate(op._replace(group_size=size)).breakdown.comm for size in (None, 8, 32))
     assert unknown == server < many
 
 

@@ -16,7 +16,7 @@ from tests.cost.kernels import add, kernel, matmul, profile, tensor
 
 
 def graph(*ops: Op) -> OpGraph:
-    named = {f"{op.name}_{place}": replace(op, name=f"{op.name}_{place}", index=place) for place, op in enumerate(ops)}
+    named = {f"{op.name}_{place}": op._replace(name=f"{op.name}_{place}", position=place) for place, op in enumerate(ops)}
     dag = nx.DiGraph()
     dag.add_nodes_from(named)
     return OpGraph(dag=dag, ops=named, storages={}, outputs=())

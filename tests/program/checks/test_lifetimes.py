@@ -283,7 +283,16 @@ def test_what_a_returned_view_only_waits_for_is_not_returned() -> None:
 def _op(name: str, unit: Unit) -> Op:
     writes = () if unit is Unit.FREE else (name,)
     return Op(
-        name=name, target=name, unit=unit, index=0, inputs=(), outputs=(), flops=0, bytes_read=0, bytes_written=0, writes=writes
+        name=name,
+        target=name,
+        unit=unit,
+        position=0,
+        inputs=(),
+        outputs=(),
+        flops=0,
+        bytes_read=0,
+        bytes_written=0,
+        writes=writes,
     )
 
 
@@ -588,7 +597,7 @@ def test_peaks_are_bounded_by_liveness_and_fall_with_every_join(
     assert memory.serial_peak == classic
     assert memory.peak >= memory.held >= classic
     assert memory.peak == sum(pool.peak for pool in memory.pools)
-    one_stream = replace(given_program, steps=tuple(replace(s, stream=s.stream and "default") for s in given_program.steps))
+    one_stream = replace(given_program, steps=tuple(s._replace(stream=s.stream and "default") for s in given_program.steps))
     serial = peak_memory(one_stream, storages)
     assert (serial.peak, serial.held, serial.serial_peak, serial.extended) == (classic, classic, classic, ())
     waits = [edge for edge in given_program.edges if edge.kind is not EdgeKind.DATA]

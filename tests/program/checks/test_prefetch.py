@@ -20,7 +20,7 @@ def _found(*steps: tuple[str, str, int], machine: Machine = MACHINE, times: tupl
     for op, (what, storage, nbytes) in zip(graph, steps, strict=True):
         target = "npu.npu_prefetch.default" if what == "fetch" else "aten.mm.default"
         spec = TensorSpec(shape=(1000,), dtype="int8", itemsize=1)
-        ops[op.name] = replace(op, target=target, reads=(storage,), inputs=(spec, _WAITED), bytes_read=nbytes + _WAITED.nbytes)
+        ops[op.name] = op._replace(target=target, reads=(storage,), inputs=(spec, _WAITED), bytes_read=nbytes + _WAITED.nbytes)
     judged = OpGraph(dag=graph.dag, ops=ops, storages=graph.storages, outputs=graph.outputs)
     costs: dict[str, Cost] = {op.name: replace(FREE, duration=times[0] if "prefetch" in op.target else times[1]) for op in judged}
     return list(prefetch_findings(judged, costs, machine))

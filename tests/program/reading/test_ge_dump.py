@@ -54,7 +54,7 @@ def test_text_forms(text: str) -> None:
     data, relu = load_ops(text)
     assert (data.name, data.type, data.label, data.inputs) == ("x", "Data", None, ())
     assert relu.label == "1"
-    assert relu.inputs == (GeInput(producer="x", index=0), None)
+    assert relu.inputs == (GeInput(producer="x", output=0), None)
     assert relu.controls == ("x",)
     assert relu.input_names == ("x", "bias")
     assert relu.output_names == ("y",)

@@ -193,9 +193,9 @@ def test_a_program_after_itself_takes_as_often_its_time(case: tuple[StreamProgra
     edges: list[Edge] = []
     for number in range(times):
         names = {s.name: f"{s.name}_{number}" for s in once.steps}
-        inside = [replace(s, name=names[s.name]) for s in once.steps]
+        inside = [s._replace(name=names[s.name]) for s in once.steps]
         steps += [*inside, step(f"end{number}")]
-        edges += [replace(edge, before=names[edge.before], after=names[edge.after]) for edge in once.edges]
+        edges += [edge._replace(before=names[edge.before], after=names[edge.after]) for edge in once.edges]
         edges += [Edge(before=s.name, after=f"end{number}", kind=EdgeKind.CONTROL) for s in inside]
         edges += [Edge(before=f"end{number - 1}", after=s.name, kind=EdgeKind.CONTROL) for s in inside if number]
     tiled = {f"{name}_{number}": cost for name, cost in costs.items() for number in range(times)}
