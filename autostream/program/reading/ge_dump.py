@@ -172,12 +172,17 @@ def _from_text(text: str, kind: str) -> Message:
 
 
 def _ops(graph: Any, where: str, described: bool) -> tuple[GeOp, ...]:
-    return _checked([_op(op, described) for op in graph.op], where)
+    known: dict[str, GeInput] = {}
+    return _checked([_op(op, described, known) for op in graph.op], where)
 
 
-def _op(op: Any, described: bool) -> GeOp:
-    attrs, outputs = op.attr, tuple(op.output_desc)
-    data, controls = _split_inputs(op.input)
+def _op(op: Any, described: bool, known: dict[str, GeInput]) -> GeOp:
+    attrs = op.attr
+    data, controls = _split_inputs(op.input, known)
+    names, values = [], []
+    for desc in op.output_desc:
+        names.append(desc.name)
+        values.append(_fx_value(desc))
     limits = {key: attrs[key].s.decode(errors="replace") for key in CORE_LIMITS if key in attrs}
     return GeOp(
         name=op.name,
@@ -185,11 +190,11 @@ def _op(op: Any, described: bool) -> GeOp:
         label=_label(attrs[_LABEL]) if _LABEL in attrs else None,
         inputs=data,
         controls=controls,
-        input_names=_ports(attrs, "input", op.input_desc),
-        output_names=_ports(attrs, "output", outputs),
-        fx_values=tuple([_fx_value(desc) for desc in outputs]),
+        input_names=_ports(attrs, "input", [desc.name for desc in op.input_desc]),
+        output_names=_ports(attrs, "output", names),
+        fx_values=tuple(values),
         cores=core_limit(limits) if limits else None,
-        **(_description(attrs, outputs) if described else {}),
+        **(_description(attrs, op.output_desc) if described else {}),
     )
 
 
@@ -203,11 +208,10 @@ def _description(attrs: Any, outputs: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _ports(attrs: Any, side: str, descs: Sequence[Any]) -> tuple[str, ...]:
+def _ports(attrs: Any, side: str, given: Sequence[str]) -> tuple[str, ...]:
     """Return the port names; a graph that GE has written keeps them only in a pair of attributes (name and index)."""
-    given = tuple([desc.name for desc in descs])
     if not given or any(given) or f"_{side}_name_key" not in attrs:
-        return given
+        return tuple(given)
     names = [""] * len(given)
     for name, index in zip(attrs[f"_{side}_name_key"].list.s, attrs[f"_{side}_name_value"].list.i, strict=False):
         if 0 <= index < len(names):
@@ -230,7 +234,7 @@ def _dump_op(node: Any, where: str) -> GeOp:
             ) from error
 
     inputs = [f"{entry[1:]}:-1" if entry.startswith("^") else entry for entry in node.input]
-    data, controls = _split_inputs(inputs)
+    data, controls = _split_inputs(inputs, {})
     attrs = {attr.key: attr for attr in node.attr}
     outputs = [value(attr, "TensorDescriptor") for attr in node.attr if attr.key.startswith("[o]")]
     groups = (value(attrs[key], "AttrDef").s.decode(errors="replace") for key in _GROUPS if key in attrs)
@@ -291,21 +295,27 @@ def _fx_value(desc: Any) -> str:
     return f"{node}.{rest.rpartition('.OUTPUT.')[2] or '0'}" if node else ""
 
 
-def _split_inputs(entries: Iterable[str]) -> tuple[tuple[GeInput | None, ...], tuple[str, ...]]:
-    """Separate ``name:index`` (data), ``name:-1`` (control) and the empty string (an optional input that is not fed)."""
+def _split_inputs(entries: Iterable[str], known: dict[str, GeInput]) -> tuple[tuple[GeInput | None, ...], tuple[str, ...]]:
+    """Separate ``name:index`` (data), ``name:-1`` (control) and the empty string (an optional input that is not fed).
+
+    `known` are the inputs of the operators before, by how they are written: an output mostly has several readers.
+    """
     data: list[GeInput | None] = []
-    controls: list[str] = []
+    controls: dict[str, None] = {}
     for entry in entries:
-        producer, _, index = entry.rpartition(":")
-        if not entry:
-            data.append(None)
-        elif index == "-1":
-            controls.append(producer)
-        elif producer and index.isdecimal():
-            data.append(GeInput(producer=producer, output=int(index)))
-        else:
-            data.append(GeInput(producer=entry, output=0))
-    return tuple(data), tuple(dict.fromkeys(controls)) if controls else ()
+        found = known.get(entry)
+        if found is not None or not entry:
+            data.append(found)
+            continue
+        producer, _, output = entry.rpartition(":")
+        if output == "-1":
+            controls[producer] = None
+            continue
+        if not producer or not output.isdecimal():
+            producer, output = entry, "0"
+        found = known[entry] = GeInput(producer, int(output))
+        data.append(found)
+    return tuple(data), tuple(controls)
 
 
 def _checked(ops: list[GeOp], where: str) -> tuple[GeOp, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from autostream.program.kinds import kinds
 from autostream.program.reading.ge_dump import GeInput, GeOp
@@ -27,8 +27,7 @@ class Memory:
         self._overwrites, self._no_task = kinds().overwrites.among(types), kinds().no_task.among(types)
         self._storages: dict[tuple[str, int], tuple[str, ...]] = {}
         for op in ops:
-            for index in range(max(1, len(op.output_names))):
-                self._storages[op.name, index] = self._output(op, index)
+            self._name_outputs(op)
         self._placed = {
             storage: tuple(f"{name}:0" for name in names)
             for output, names in shared.items()
@@ -37,41 +36,45 @@ class Memory:
 
     def reads(self, op: GeOp) -> tuple[str, ...]:
         """Return the storages an operator reads, each once."""
-        overwritten = set(self._in_place(op).values()) if op.type in self._overwrites else set()
-        return self._where(self._input(source) for port, source in enumerate(op.inputs) if port not in overwritten)
+        overwritten = set(self._in_place(op).values()) if op.type in self._overwrites else ()
+        return self._where([self._input(source) for port, source in enumerate(op.inputs) if port not in overwritten])
 
     def writes(self, op: GeOp) -> tuple[str, ...]:
         """Return the storages an operator writes, each once."""
         if op.type in self._may_alias:
-            return self._where([tuple(_own(op, index) for index in range(max(1, len(op.output_names))))])
-        return self._where(self._storages[op.name, index] for index in range(len(op.output_names)))
+            return self._where([(_own(op, index),) for index in range(max(1, len(op.output_names)))])
+        return self._where([self._storages[op.name, index] for index in range(len(op.output_names))])
 
-    def _output(self, op: GeOp, index: int) -> tuple[str, ...]:
+    def _name_outputs(self, op: GeOp) -> None:
+        """Find out in which storages the outputs of an operator may lie."""
+        count, name = max(1, len(op.output_names)), op.name
         if op.type in self._views:
-            return self._input(op.inputs[0] if op.inputs else None)
-        if op.type in self._may_alias:
-            return (_own(op, index), *self._input(op.inputs[index] if index < len(op.inputs) else None))
-        port = self._in_place(op).get(index)
-        if port is not None:
-            return self._input(op.inputs[port])
-        return (_own(op, index),)
+            whole = self._input(op.inputs[0] if op.inputs else None)
+            found = [whole] * count
+        elif op.type in self._may_alias:
+            sources = (*op.inputs, *[None] * (count - len(op.inputs)))
+            found = [(_own(op, index), *self._input(sources[index])) for index in range(count)]
+        else:
+            ports = self._in_place(op)
+            found = [self._input(op.inputs[ports[index]]) if index in ports else (_own(op, index),) for index in range(count)]
+        for index, storages in enumerate(found):
+            self._storages[name, index] = storages
 
     def _input(self, source: GeInput | None) -> tuple[str, ...]:
         if source is None:
             return ()
-        key = (source.producer, source.output)
-        return self._storages.get(key, (f"{source.producer}:{source.output}",))
+        return self._storages.get(source) or (f"{source.producer}:{source.output}",)
 
-    def _where(self, groups: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-        storages = dict.fromkeys([storage for group in groups for storage in group])
+    def _where(self, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+        storages = groups[0] if len(groups) == 1 else tuple(dict.fromkeys([storage for group in groups for storage in group]))
         if self._placed.keys().isdisjoint(storages):
-            return tuple(storages)
-        return tuple(dict.fromkeys(place for storage in storages for place in self._placed.get(storage, (storage,))))
+            return storages
+        return tuple(dict.fromkeys([place for storage in storages for place in self._placed.get(storage, (storage,))]))
 
-    def _in_place(self, op: GeOp) -> dict[int, int]:
+    def _in_place(self, op: GeOp) -> Mapping[int, int]:
         """Return output index -> input index of the outputs that are inputs changed in place."""
         # Data, for one, has an input port of its own that means something else.
-        if op.type in self._no_task or not set(op.output_names).intersection(op.input_names):
+        if op.type in self._no_task or set(op.output_names).isdisjoint(op.input_names):
             return {}
         ports = {name: port for port, name in enumerate(op.input_names) if name and port < len(op.inputs)}
         return {index: ports[name] for index, name in enumerate(op.output_names) if name in ports}

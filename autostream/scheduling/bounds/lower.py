@@ -160,17 +160,17 @@ class _Lift:
 
 def _loads(instance: Instance) -> Iterator[tuple[str, list[int], int]]:
     """For each thing that is shared: its name, the work each task brings (time x share held), and the capacity."""
+    modes = instance.modes
     for kind, capacity in enumerate(instance.capacity):
         if capacity:
-            held = [[(mode.duration, mode.demand[kind]) for mode in modes] for modes in instance.modes]
-            yield _KINDS[kind], [min(duration * demand for duration, demand in modes) for modes in held], capacity
+            yield _KINDS[kind], [min([mode.duration * mode.demand[kind] for mode in row]) for row in modes], capacity
             if kind != _HBM:
                 # Tasks that hold more than half exclude each other whatever they leave over; two exact halves fit.
-                halves = [min(duration * _halves(demand, capacity) for duration, demand in modes) for modes in held]
+                halves = [min([mode.duration * _halves(mode.demand[kind], capacity) for mode in row]) for row in modes]
                 yield _KINDS[kind], halves, 2
     for streams in dict.fromkeys(instance.allowed):
-        bound_to = [set(instance.allowed[unit]) <= set(streams) for unit in instance.unit]
-        work = [instance.shortest(task) if inside else 0 for task, inside in enumerate(bound_to)]
+        inside = [set(row) <= set(streams) for row in instance.allowed]
+        work = [instance.shortest(task) if inside[unit] else 0 for task, unit in enumerate(instance.unit)]
         yield "streams", work, len(streams)
 
 

@@ -5,8 +5,8 @@ A *unit* is what is moved between streams as a whole: the tasks of one cluster, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from autostream.errors import InputError, nearest
 from autostream.scheduling.machine.granting import Claim, Rules
@@ -39,6 +39,8 @@ class Instance:
     allowed: tuple[tuple[int, ...], ...]
     #: The streams that tasks which are not fixed may run on.
     open: tuple[int, ...]
+    #: What follows from all that, found out once, by name: see `fact`.
+    _facts: dict[str, tuple[int, ...]] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     @classmethod
     def of(cls, problem: Problem) -> Instance:
@@ -111,10 +113,21 @@ class Instance:
         choices = {*self.allowed[first], *self.allowed[second]}
         return first != second and len(choices) > 1 and any(stream in self.allowed[second] for stream in self.allowed[first])
 
+    def fact(self, name: str, find: Callable[[Instance], Iterable[int]]) -> tuple[int, ...]:
+        """Return what `find` says of this instance, one number a task, found out at the first call with that name."""
+        known = self._facts.get(name)
+        if known is None:
+            known = self._facts[name] = tuple(find(self))
+        return known
+
     def shortest(self, task: int) -> int:
         """Duration of the fastest mode."""
-        row = self.modes[task]
-        return row[0].duration if len(row) == 1 else min(mode.duration for mode in row)
+        known = self._facts.get("shortest")
+        return (known or self.fact("shortest", _shortest))[task]
+
+
+def _shortest(instance: Instance) -> Iterator[int]:
+    return (row[0].duration if len(row) == 1 else min(mode.duration for mode in row) for row in instance.modes)
 
 
 def _modes(task: Task, capacity: Demand) -> tuple[NumberedMode, ...]:

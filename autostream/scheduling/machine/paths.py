@@ -28,21 +28,33 @@ def longest_path(instance: Instance) -> list[int]:
     return path
 
 
-def heads(instance: Instance) -> list[int]:
+def heads(instance: Instance) -> tuple[int, ...]:
     """Earliest start of each task when the machine is unlimited."""
+    return instance.fact("heads", _heads)
+
+
+def tails(instance: Instance) -> tuple[int, ...]:
+    """Shortest time from the end of each task to the end of the program when the machine is unlimited."""
+    return instance.fact("tails", _tails)
+
+
+def _heads(instance: Instance) -> list[int]:
     head = [0] * len(instance)
     for after, befores in enumerate(instance.before):
         for before in befores:
-            head[after] = max(head[after], head[before] + instance.shortest(before) + instance.sure_lag(before, after))
+            ready = head[before] + instance.shortest(before) + instance.sure_lag(before, after)
+            if ready > head[after]:
+                head[after] = ready
     return head
 
 
-def tails(instance: Instance) -> list[int]:
-    """Shortest time from the end of each task to the end of the program when the machine is unlimited."""
+def _tails(instance: Instance) -> list[int]:
     tail = [0] * len(instance)
     for before in reversed(range(len(instance))):
         for after in instance.after[before]:
-            tail[before] = max(tail[before], instance.sure_lag(before, after) + instance.shortest(after) + tail[after])
+            left = instance.sure_lag(before, after) + instance.shortest(after) + tail[after]
+            if left > tail[before]:
+                tail[before] = left
     return tail
 
 

@@ -21,6 +21,7 @@ import itertools
 from dataclasses import dataclass, replace
 
 from autostream.scheduling.baselines.rules import ruled
+from autostream.scheduling.bounds.crossings import fewest_crossings
 from autostream.scheduling.bounds.lower import bound, bound_at_rest
 from autostream.scheduling.bounds.rest import Rest
 from autostream.scheduling.exact.best_first import BestFirst
@@ -67,6 +68,8 @@ _WINDOWS = 0.05
 _TIMING = 0.2
 _COLOURING = 0.02
 _TIDYING = 0.02
+#: The fewest streams of a plan that overlaps anything.
+_PAIR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,11 +246,13 @@ def _cleared(instance: Instance, free: Instance, solution: Solution, budget: flo
 
 def _uncrossed(instance: Instance, plan: Plan, budget: float, max_tasks: int) -> Plan:
     """A plan that takes no longer, with fewer crossings if they are found."""
-    if plan.crossings:
-        plan = uncrossed(instance, improve(instance, plan), round(budget * _UNCROSSING))
-        if len(instance) <= max_tasks:
-            plan = tidied(instance, plan, budget * _TIDYING)
-    return plan
+    if not plan.crossings:
+        return plan
+    plan = improve(instance, plan)
+    if plan.crossings <= fewest_crossings(instance, plan.makespan) and len(set(plan.stream)) == _PAIR:
+        return plan
+    plan = uncrossed(instance, plan, round(budget * _UNCROSSING))
+    return tidied(instance, plan, budget * _TIDYING) if len(instance) <= max_tasks else plan
 
 
 def _as_free(instance: Instance, free: Instance) -> bool:
