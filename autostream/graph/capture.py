@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import networkx as nx
@@ -176,7 +176,7 @@ def _with_hidden_state(operators: Mapping[fx.Node, Facts], aliasing: Aliasing) -
         hidden = _hidden_state(item)
         if hidden:
             access = accesses[node.name]
-            accesses[node.name] = replace(access, reads=(*access.reads, *hidden), mutates=(*access.mutates, *hidden))
+            accesses[node.name] = access._replace(reads=(*access.reads, *hidden), mutates=(*access.mutates, *hidden))
     return accesses
 
 

@@ -61,8 +61,7 @@ class TensorSpec:
         return self.numel * self.itemsize
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Storage:
+class Storage(NamedTuple):
     """One buffer: every view of it is an access to the same storage."""
 
     name: str

@@ -188,11 +188,12 @@ class _Emitter:
     def _copy(self, node: fx.Node, value: Callable[[fx.Node], fx.Node], name: str | None = None) -> fx.Node:
         """Write a node with the given values; under its own name if it gets no other."""
         copy = self._new.create_node(node.op, node.target, name=name or node.name, type_expr=node.type)
-        # Given afterwards: `create_node` would search them for symbols, which takes longer than all the rest.
+        # Given afterwards: `create_node` would search them for symbols, which takes longer than all the rest. And past the hook
+        # of `Node` that files a node anew whatever of it is set: what it is filed under is its target.
         if node.args:
-            copy.args = fx.map_arg(node.args, value)
+            object.__setattr__(copy, "args", fx.map_arg(node.args, value))
         if node.kwargs:
-            copy.kwargs = fx.map_arg(node.kwargs, value)
+            object.__setattr__(copy, "kwargs", fx.map_arg(node.kwargs, value))
         copy.meta.update(node.meta)
         return copy
 

@@ -285,8 +285,8 @@ def test_a10_attention_that_the_host_updates_stays_where_it_is() -> None:
 
     module = scenario(layer, bf16(8, 1, 1, 128), bf16(8, 1, 64, 128), bf16(8, 128))
     captured = read_fx(module, semantics=Semantics.CAPTURE)
-    apart = replace(captured, steps=tuple(replace(s, stream="s") if "all_gather" in s.kind else s for s in captured.steps))
+    apart = replace(captured, steps=tuple(s._replace(stream="s") if "all_gather" in s.kind else s for s in captured.steps))
     assert "collective-beside-update" in {one.kind for one in verify(apart, groups={})}
-    moved = replace(captured, steps=tuple(replace(s, stream="s") if "infer_attention" in s.kind else s for s in captured.steps))
+    moved = replace(captured, steps=tuple(s._replace(stream="s") if "infer_attention" in s.kind else s for s in captured.steps))
     assert "update-on-side-stream" in {one.kind for one in verify(moved, groups={})}
     assert not {"collective-beside-update", "update-on-side-stream"} & {one.kind for one in verify(captured, groups={})}

@@ -185,45 +185,52 @@ class _Reader:
 
     def _operator(self, node: fx.Node, target: str) -> None:
         op = self._ops.get(node.name)
-        kind, empty = op.target if op else target, _is_empty(node)
+        kind, empty = op.target if op else target, _is_empty(node, op)
         view = op is not None and op.unit is Unit.FREE and kind != _WAIT_TENSOR
         converts = self._converts(kind, view=view, empty=empty)
         self._add(node, kind, self._stream(node, op, view=view, empty=empty, converts=converts), op, converts=converts)
 
     def _add(self, node: fx.Node, kind: str, stream: str | None, op: Op | None, *, converts: bool) -> None:
-        is_view = op is not None and op.unit is Unit.FREE
-        sources = node.all_input_nodes[:1] if kind == _WAIT_TENSOR else node.all_input_nodes
+        name, sources, wait = node.name, node.all_input_nodes, kind == _WAIT_TENSOR
+        if wait:
+            del sources[1:]
         reads, writes = (op.reads, op.writes) if op else ((), ())
-        if node.name in self._extra_writes:
-            writes = (*writes, *self._extra_writes[node.name])
-        if is_view:
-            reads = tuple(name for source in sources for name in self._storages(source))
-        self._values[node.name] = reads if is_view else writes
-        self.steps.append(
-            Step(
-                name=node.name,
+        absorbing = name in self._extra_writes
+        if absorbing:
+            writes = tuple(dict.fromkeys((*writes, *self._extra_writes[name])))
+        if op is not None and op.unit is Unit.FREE:
+            reads = tuple(dict.fromkeys([storage for source in sources for storage in self._storages(source)]))
+            self._values[name] = reads
+        else:
+            self._values[name] = writes
+        if stream:
+            step = Step(
+                name=name,
                 kind=kind,
                 stream=stream,
-                reads=tuple(dict.fromkeys(reads)) if stream else (),
-                writes=tuple(dict.fromkeys(writes)) if stream else (),
-                source=node.name,
-                read_regions=op.read_regions if op and stream else (),
+                reads=reads,
+                writes=writes,
+                source=name,
+                read_regions=op.read_regions if op else (),
                 # Where a copy that became part of the operator is made is not known.
-                write_regions=() if op is None or not stream or node.name in self._extra_writes else op.write_regions,
-                cores=self._scopes.cores if stream and self._ge else None,
+                write_regions=() if op is None or absorbing else op.write_regions,
+                cores=self._scopes.cores if self._ge else None,
             )
-        )
-        self._streams[node.name] = stream
+        else:
+            step = Step(name=name, kind=kind, stream=stream, source=name)
+        self.steps.append(step)
+        self._streams[name] = stream
         for source in sources:
-            if source.name in self._streams:
-                self.edges.append(Edge(before=source.name, after=node.name, kind=EdgeKind.DATA))
-        if kind == _WAIT_TENSOR and self._ge and not node.users:
-            self._lose("unused-wait", node.name, f"nothing reads the result of {node.name!r}: it is removed, and nothing waits")
-        elif kind == _WAIT_TENSOR and self._ge:
+            before = source.name
+            if before in self._streams:
+                self.edges.append(Edge(before, name, EdgeKind.DATA))
+        if wait and self._ge and not node.users:
+            self._lose("unused-wait", name, f"nothing reads the result of {name!r}: it is removed, and nothing waits")
+        elif wait and self._ge:
             self._depend(node, node.args[1] if len(node.args) > 1 else node.kwargs.get("dependency"))
         if converts:
             self._land(node)
-            self._last[self._scopes.key] = node.name
+            self._last[self._scopes.key] = name
 
     def _storages(self, node: fx.Node) -> tuple[str, ...]:
         """Return the storages a node's value lies in, or may lie in: a view that becomes a task reads them."""
@@ -369,7 +376,9 @@ def _waited_values(node: fx.Node) -> Iterator[fx.Node]:
             yield value
 
 
-def _is_empty(node: fx.Node) -> bool:
+def _is_empty(node: fx.Node, op: Op | None) -> bool:
     """True for a value without elements: TorchAir makes a constant of it and converts nothing."""
+    if op is not None and len(op.outputs) == 1 and 0 not in op.outputs[0].shape:
+        return False
     shape = getattr(node.meta.get("val"), "shape", ())
     return 0 in shape
