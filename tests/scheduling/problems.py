@@ -63,7 +63,10 @@ def stream_of(schedule: Schedule) -> dict[str, str]:
 
 
 def optimum(given: Problem, most: int = 1_000) -> int:
-    """The least makespan with at most so many crossings, by trying every stream, mode and order: for a few tasks only."""
+    """The least makespan with at most so many crossings, by trying every stream, mode and order: for a few tasks only.
+
+    It is without end if there is no such plan.
+    """
     instance = Instance.of(given)
     orders = [
         order
@@ -74,7 +77,7 @@ def optimum(given: Problem, most: int = 1_000) -> int:
     choices = itertools.product(*instance.allowed)
     streams = [[choice[unit] for unit in instance.unit] for choice in choices]
     plans = (replay(instance, stream, order, mode) for stream in streams for order in orders for mode in modes)
-    return min(plan.makespan for plan in plans if plan.crossings <= most)
+    return min((plan.makespan for plan in plans if plan.crossings <= most), default=sys.maxsize)
 
 
 @st.composite

@@ -21,7 +21,6 @@ import itertools
 from dataclasses import dataclass, replace
 
 from autostream.scheduling.baselines.rules import ruled
-from autostream.scheduling.bounds.crossings import fewest_crossings
 from autostream.scheduling.bounds.lower import bound, bound_at_rest
 from autostream.scheduling.bounds.rest import Rest
 from autostream.scheduling.exact.best_first import BestFirst
@@ -29,24 +28,22 @@ from autostream.scheduling.exact.depth_first import searched
 from autostream.scheduling.exact.relaxed import Relaxation, Relaxed
 from autostream.scheduling.lists.greedy import greedy
 from autostream.scheduling.lists.search import search
-from autostream.scheduling.local.climb import climb, climb_in_windows, uncrossed
-from autostream.scheduling.local.improve import improve
+from autostream.scheduling.local.climb import climb, climb_in_windows
 from autostream.scheduling.local.kinds import by_kind, evolved
 from autostream.scheduling.machine.instance import Instance
 from autostream.scheduling.machine.replay import Plan, followers, replay, wished, with_times
 from autostream.scheduling.solver.colouring import coloured
 from autostream.scheduling.solver.project import Project
-from autostream.scheduling.solver.tidy import tidied
 from autostream.scheduling.solver.timing import refine
 from autostream.scheduling.solver.windows import improve_in_windows
 from autostream.scheduling.tolerance import tolerated
+from autostream.scheduling.waits.fewest import least_crossed
 
 #: What one unit of the budget buys, so that it comes to about a second on one core: tasks placed and tasks run by the searches,
-#: moments of an exact search times tasks, and deterministic time of each worker for windows, timing, colouring and tidying
+#: moments of an exact search times tasks, and deterministic time of each worker for windows, timing and colouring
 #: (CP-SAT's own clock runs several times slower than a real one on scheduling models).
 _PLACED_TASKS = 4_000
 _RUN_TASKS = 100_000
-_UNCROSSING = 10_000
 _MOMENTS, _MOST_MOMENTS = 300_000, 60_000
 #: What the first rounds and the first glance take of it.
 _EARLY = 0.3
@@ -67,9 +64,6 @@ _EVOLUTION, _EVOLVED_TASKS = 100, 8_000
 _WINDOWS = 0.05
 _TIMING = 0.2
 _COLOURING = 0.02
-_TIDYING = 0.02
-#: The fewest streams of a plan that overlaps anything.
-_PAIR = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +114,7 @@ def solve(instance: Instance, budget: float, max_tasks: int, free: Instance | No
     known = replace(known, plan=min(plan, glanced, key=lambda candidate: candidate.rank))
     if not known.optimal:
         known = _improved(instance, free, relaxation, known, plan, budget, max_tasks)
-    known = replace(known, plan=_uncrossed(instance, known.plan, budget, max_tasks))
+    known = replace(known, plan=least_crossed(instance, known.plan, budget, max_tasks))
     if known.optimal:
         return known
     last = _searched(instance, free, known, _moments(instance, budget))
@@ -239,20 +233,9 @@ def _looked_ahead(instance: Instance, free: Instance, rest: Rest | None, known: 
 
 def _cleared(instance: Instance, free: Instance, solution: Solution, budget: float, max_tasks: int) -> Solution:
     """The solution with fewer crossings in its plans, if that is found."""
-    plan = _uncrossed(instance, solution.plan, budget, max_tasks)
-    unpinned = solution.unpinned and _uncrossed(free, solution.unpinned, budget, max_tasks)
+    plan = least_crossed(instance, solution.plan, budget, max_tasks)
+    unpinned = solution.unpinned and least_crossed(free, solution.unpinned, budget, max_tasks)
     return replace(solution, plan=plan, unpinned=unpinned)
-
-
-def _uncrossed(instance: Instance, plan: Plan, budget: float, max_tasks: int) -> Plan:
-    """A plan that takes no longer, with fewer crossings if they are found."""
-    if not plan.crossings:
-        return plan
-    plan = improve(instance, plan)
-    if plan.crossings <= fewest_crossings(instance, plan.makespan) and len(set(plan.stream)) == _PAIR:
-        return plan
-    plan = uncrossed(instance, plan, round(budget * _UNCROSSING))
-    return tidied(instance, plan, budget * _TIDYING) if len(instance) <= max_tasks else plan
 
 
 def _as_free(instance: Instance, free: Instance) -> bool:
