@@ -105,8 +105,26 @@ class _Producers:
 
     def _through(self, name: str) -> frozenset[int]:
         known = self._behind.get(name)
-        if known is not None:
-            return known
+        if known is None:
+            known = self._right_behind(name)
+            known = self._behind[name] = self._far_behind(name) if known is None else known
+        return known
+
+    def _right_behind(self, name: str) -> frozenset[int] | None:
+        """Return what is behind a step if that is known of all that it reads: mostly so, as programs list producers first."""
+        found: set[int] = set()
+        for producer in self._data.get(name, ()):
+            at = self._position.get(producer)
+            if at is not None:
+                found.add(at)
+            elif producer in self._data:
+                known = self._behind.get(producer)
+                if known is None:
+                    return None
+                found |= known
+        return frozenset(found)
+
+    def _far_behind(self, name: str) -> frozenset[int]:
         stack, seen = [name], {name}
         while stack:  # settle the steps without a task behind `name`, producers first
             current = stack[-1]

@@ -36,18 +36,31 @@ def over_synchronised(program: StreamProgram, intended: Intended) -> Iterator[Fi
         intended: what the plan asks for; a step of no operator it knows is judged by those that wait behind it.
     """
     order = order_of(program)
-    planned = _planned(program, order, intended)
-    if planned is None:
-        return
     tasks = {step.name: step for step in program.steps if step.stream is not None}
-    allowed, known = planned
+    operators = frozenset(intended.operators)
+    known = frozenset(name for name, step in tasks.items() if step.source in operators)
     after = _successors(order, known)
+    crossing = [
+        (order.names[earlier], order.names[position])
+        for position, waits in enumerate(order.waits)
+        for earlier in waits
+        if order.streams[earlier] != order.streams[position] and order.names[earlier] in known
+    ]
+    # Nearly all of them are asked for as they are: what follows from several orders takes longer to see.
+    asked = {(before, later) for before, later, _ in intended.orders}
+    source = {name: step.source for name, step in tasks.items()}
+    doubtful = [
+        (earlier, name)
+        for earlier, name in crossing
+        if not all((source[earlier], source[later]) in asked for later in after[name])
+    ]
+    allowed = _planned(program, order, intended) if doubtful else None
+    if allowed is None:
+        return
     found: dict[tuple[str, ...], list[tuple[str, str]]] = {}
-    for position, waits in enumerate(order.waits):
-        name = order.names[position]
-        for earlier in (order.names[i] for i in waits if order.streams[i] != order.streams[position]):
-            if earlier in known and any(not allowed.before(earlier, later) for later in after[name]):
-                found.setdefault(streams_of((tasks[earlier], tasks[name])), []).append((earlier, name))
+    for earlier, name in doubtful:
+        if any(not allowed.before(earlier, later) for later in after[name]):
+            found.setdefault(streams_of((tasks[earlier], tasks[name])), []).append((earlier, name))
     for streams, pairs in found.items():
         before, waiting = pairs[0]
         more = f" (and {plural(len(pairs) - 1, 'more wait')} between these streams)" if len(pairs) > 1 else ""
@@ -61,24 +74,22 @@ def over_synchronised(program: StreamProgram, intended: Intended) -> Iterator[Fi
         )
 
 
-def _planned(program: StreamProgram, order: Order, intended: Intended) -> tuple[HappensBefore, frozenset[str]] | None:
-    """Return what the plan orders, and the tasks it knows; None if the plan contradicts the emitted order of a stream."""
+def _planned(program: StreamProgram, order: Order, intended: Intended) -> HappensBefore | None:
+    """Return what the plan orders; None if the plan contradicts the emitted order of a stream."""
     tasks: dict[str, list[int]] = {}
     by_name = {name: position for position, name in enumerate(order.names)}
     for step in program.steps:
         if step.name in by_name:
             tasks.setdefault(step.source, []).append(by_name[step.name])
     waits: list[set[int]] = [set() for _ in order.names]
-    known = {position for operator in intended.operators for position in tasks.get(operator, ())}
     for before, after, _ in intended.orders:
         for later in tasks.get(after, ()):
             waits[later].update(earlier for earlier in tasks.get(before, ()) if earlier != later)
     planned = replace(order, waits=tuple(tuple(sorted(positions)) for positions in waits), may_vanish=(False,) * len(order.names))
     try:
-        allowed = HappensBefore(planned, stream_order=True)
+        return HappensBefore(planned, stream_order=True)
     except VerificationError:
         return None
-    return allowed, frozenset(order.names[position] for position in known)
 
 
 def _successors(order: Order, known: frozenset[str]) -> dict[str, tuple[str, ...]]:

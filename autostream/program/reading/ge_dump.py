@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import logging
+import operator
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ from autostream.program.reading.limits import CORE_LIMITS, core_limit
 
 logger = logging.getLogger(__name__)
 
+_NAME = operator.attrgetter("name")
 _LABEL = "_user_stream_label"
 _FX_NAME = "_fx_tensor_name"
 _GROUPS = ("group", "group_ep", "group_name")
@@ -190,8 +192,8 @@ def _op(op: Any, described: bool, known: dict[str, GeInput]) -> GeOp:
         label=_label(attrs[_LABEL]) if _LABEL in attrs else None,
         inputs=data,
         controls=controls,
-        input_names=_ports(attrs, "input", [desc.name for desc in op.input_desc]),
-        output_names=_ports(attrs, "output", names),
+        input_names=_ports(attrs, "input", tuple(map(_NAME, op.input_desc))),
+        output_names=_ports(attrs, "output", tuple(names)),
         fx_values=tuple(values),
         cores=core_limit(limits) if limits else None,
         **(_description(attrs, op.output_desc) if described else {}),
@@ -208,10 +210,10 @@ def _description(attrs: Any, outputs: Sequence[Any]) -> dict[str, Any]:
     }
 
 
-def _ports(attrs: Any, side: str, given: Sequence[str]) -> tuple[str, ...]:
+def _ports(attrs: Any, side: str, given: tuple[str, ...]) -> tuple[str, ...]:
     """Return the port names; a graph that GE has written keeps them only in a pair of attributes (name and index)."""
     if not given or any(given) or f"_{side}_name_key" not in attrs:
-        return tuple(given)
+        return given
     names = [""] * len(given)
     for name, index in zip(attrs[f"_{side}_name_key"].list.s, attrs[f"_{side}_name_value"].list.i, strict=False):
         if 0 <= index < len(names):
