@@ -114,18 +114,20 @@ def _labels(options: Options, taken: Sequence[str]) -> tuple[str, ...]:
 def _contracted(graph: OpGraph, tasks: Mapping[str, Op]) -> _Orders:
     """The orders between tasks, through what emits none; a path is as weak as its weakest edge, and its best path counts."""
     orders: dict[tuple[str, str], _Order] = {}
-    behind: dict[str, dict[str, _Order]] = {}
-    for name in graph.ops:
-        sources: dict[str, _Order] = {}
-        for before, attributes in graph.dag.pred[name].items():
-            edge = _order(attributes["why"])
-            reached = {before: edge} if before in tasks else {s: max(order, edge) for s, order in behind[before].items()}
-            for source, order in reached.items():
-                sources[source] = min(order, sources.get(source, order))
+    behind: dict[str, dict[str, _Order]] = {name: {} for name in graph.ops}
+    following = dict(graph.dag.adjacency())
+    for name in graph.ops:  # the orders onto an operator are known when all before it have passed theirs on
+        sources = behind.pop(name)
         if name in tasks:
             orders.update({(source, name): order for source, order in sources.items()})
-        else:
-            behind[name] = sources
+        for after, attributes in following[name].items():
+            edge, found = _order(attributes["why"]), behind[after]
+            if name in tasks:
+                found[name] = min(edge, found.get(name, edge))
+                continue
+            for source, order in sources.items():
+                reached = max(order, edge)
+                found[source] = min(reached, found.get(source, reached))
     return orders
 
 

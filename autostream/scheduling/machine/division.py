@@ -52,6 +52,19 @@ class Segment:
         links = [] if self.entry is None else [(self.entry, task) for task in self.residual]
         return part(instance, self.tasks, pins=pins or {}, links=links)
 
+    def form(self, instance: Instance) -> tuple[object, ...]:
+        """What is equal for two segments if, and only if, it is for them as instances (`Instance.form`)."""
+        number = {task: place for place, task in enumerate(self.tasks)}
+        before = [[number[one] for one in instance.before[task] if one in number] for task in self.tasks]
+        if self.entry is not None:
+            for task in self.residual:
+                if number[self.entry] not in before[number[task]]:
+                    before[number[task]].append(number[self.entry])
+        units: dict[int, int] = {}
+        unit = tuple([units.setdefault(instance.unit[task], len(units)) for task in self.tasks])
+        rows = tuple([tuple(sorted(row)) for row in before])
+        return tuple([instance.modes[task] for task in self.tasks]), rows, unit, tuple([instance.allowed[one] for one in units])
+
     def cut_time(self, instance: Instance) -> int:
         """Time of its cuts, ns."""
         return sum(instance.shortest(cut) for cut in (self.entry, self.exit) if cut is not None)
@@ -142,10 +155,9 @@ def _kinds(instance: Instance, segments: Iterable[Segment]) -> tuple[tuple[int, 
     kinds: list[int] = []
     parts: list[Instance] = []
     for segment in segments:
-        alone = segment.part(instance)
-        kind = number.setdefault(alone.form(), len(parts))
+        kind = number.setdefault(segment.form(instance), len(parts))
         if kind == len(parts):
-            parts.append(alone)
+            parts.append(segment.part(instance))
         kinds.append(kind)
     return tuple(kinds), tuple(parts)
 
