@@ -76,7 +76,7 @@ def analyse(facts: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit], known
     reinplaced = find_reinplaced(facts, first.of_node)
     if not reinplaced:
         return first.result()
-    second = _Walk(units, reinplaced, known or first.steps, first)
+    second = _Walk(units, reinplaced, known or first.steps)
     second.run(facts)
     return second.result()
 
@@ -84,23 +84,19 @@ def analyse(facts: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit], known
 class _Walk:
     """One pass over the graph in order; `_parts` holds the places of every element of a node's value."""
 
-    def __init__(
-        self, units: Mapping[fx.Node, Unit], reinplaced: Reinplaced, known: Mapping[str, Step], before: _Walk | None = None
-    ) -> None:
-        """Make a walk ready; `before` is another one over the same graph, which has seen the inputs."""
+    def __init__(self, units: Mapping[fx.Node, Unit], reinplaced: Reinplaced, known: Mapping[str, Step]) -> None:
         self._units = units
         self._reinplaced = reinplaced
         self._known = known
         self._parts: dict[fx.Node, Sequence[Places]] = {}
         self._storages: dict[str, Storage] = {}
         self._inputs: dict[int, str] = {}
-        self._before = before
         self.steps: dict[str, Step] = {}
 
     def run(self, facts: Mapping[fx.Node, Facts]) -> None:
         for node, item in facts.items():
             if item.kind is Kind.STORAGE:
-                self._parts[node] = [self._input(item)] if self._before is None else self._as_before(node, self._before)
+                self._parts[node] = [self._input(item)]
             elif item.kind is Kind.MARK or item.kind is Kind.OUTPUT:
                 self._parts[node] = []
             else:
@@ -130,12 +126,6 @@ class _Walk:
         result = next(result for result in results_of(item) if result is not None)
         self._keep(Storage(name=name, nbytes=result.nbytes, kind="input"))
         return {name: result.place if name == node.name and tensor.storage_offset() == 0 else None}
-
-    def _as_before(self, node: fx.Node, before: _Walk) -> Sequence[Places]:
-        parts = before._parts[node]
-        for name in parts[0]:
-            self._storages[name] = before._storages[name]
-        return parts
 
     def _step(self, item: Facts) -> Step:
         node = item.node
