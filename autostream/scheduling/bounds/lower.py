@@ -78,7 +78,7 @@ def best_bound(instance: Instance, *, interference: bool = True, weighed: bool =
     tasks = range(len(instance))
     head, tail = heads(instance), tails(instance)
     path = longest_path(instance)
-    length = max((head[task] + instance.shortest(task) + tail[task] for task in tasks), default=0)
+    length = max(map(sum, zip(head, instance.durations, tail, strict=True)), default=0)
     lift = _Lift(instance) if interference else None
     best = Bound(length + (lift.beside(path, length) if lift else 0), "critical path")
     for by, work, capacity in _loads(instance):
@@ -107,7 +107,7 @@ class _Lift:
     def __init__(self, instance: Instance) -> None:
         self._instance = instance
         self._kernel = [all(claim.kernel for claim in row) for row in instance.claims]
-        self._all = sum(instance.shortest(task) for task, kernel in enumerate(self._kernel) if kernel)
+        self._all = sum(duration for duration, kernel in zip(instance.durations, self._kernel, strict=True) if kernel)
         self._slower = instance.rules.cube_vector_slowdown - 1000
         self._beside = self._most_at_once() - 1
 
@@ -126,7 +126,7 @@ class _Lift:
 
     def time(self, row: Sequence[int]) -> int:
         """Time of some tasks one after another, ns."""
-        return sum(self._instance.shortest(task) for task in row)
+        return sum(map(self._instance.durations.__getitem__, row))
 
     def beside(self, row: Sequence[int], time: int) -> int:
         """What other kernels add to a row of tasks, one at a time, that takes `time` with its pauses, ns."""
@@ -160,17 +160,17 @@ class _Lift:
 
 def _loads(instance: Instance) -> Iterator[tuple[str, list[int], int]]:
     """For each thing that is shared: its name, the work each task brings (time x share held), and the capacity."""
-    modes = instance.modes
+    rows = [[(mode.duration, mode.demand) for mode in row] for row in instance.modes]
     for kind, capacity in enumerate(instance.capacity):
         if capacity:
-            yield _KINDS[kind], [min([mode.duration * mode.demand[kind] for mode in row]) for row in modes], capacity
+            yield _KINDS[kind], [min([duration * demand[kind] for duration, demand in row]) for row in rows], capacity
             if kind != _HBM:
                 # Tasks that hold more than half exclude each other whatever they leave over; two exact halves fit.
-                halves = [min([mode.duration * _halves(mode.demand[kind], capacity) for mode in row]) for row in modes]
+                halves = [min([duration * _halves(demand[kind], capacity) for duration, demand in row]) for row in rows]
                 yield _KINDS[kind], halves, 2
     for streams in dict.fromkeys(instance.allowed):
         inside = [set(row) <= set(streams) for row in instance.allowed]
-        work = [instance.shortest(task) if inside[unit] else 0 for task, unit in enumerate(instance.unit)]
+        work = [time if inside[unit] else 0 for time, unit in zip(instance.durations, instance.unit, strict=True)]
         yield "streams", work, len(streams)
 
 

@@ -232,7 +232,7 @@ def _set_aside(instance: Instance, reached: _Reached) -> set[int]:
     """What a longest path neither reaches nor comes from, in connected pieces, the smallest first, as long as it is little."""
     count = len(instance)
     head, tail = heads(instance), tails(instance)
-    length = [head[task] + instance.shortest(task) + tail[task] for task in range(count)]
+    length = list(map(sum, zip(head, instance.durations, tail, strict=True)))
     most = max(length, default=0)
     longest = [task for task in range(count) if length[task] == most]
     source = min(longest, key=lambda task: (head[task], task), default=0)
@@ -248,10 +248,11 @@ def _set_aside(instance: Instance, reached: _Reached) -> set[int]:
     web.add_nodes_from(task for task in range(count) if task not in inside)
     web.add_edges_from((one, other) for one, other in instance.edges() if one not in inside and other not in inside)
     for members in instance.members:
-        outside = [task for task in members if task not in inside]
-        web.add_edges_from((outside[0], other) for other in outside[1:])
+        if len(members) > 1:
+            outside = [task for task in members if task not in inside]
+            web.add_edges_from((outside[0], other) for other in outside[1:])
     pieces = sorted((sum(instance.shortest(task) for task in piece), sorted(piece)) for piece in nx.connected_components(web))
-    left = sum(instance.shortest(task) for task in range(count)) * _ASIDE // 100
+    left = sum(instance.durations) * _ASIDE // 100
     aside: set[int] = set()
     for work, piece in pieces:
         left -= work

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from autostream.errors import InputError, nearest
 from autostream.scheduling.machine.granting import Claim, Rules
@@ -60,13 +61,22 @@ class Instance:
         before, after = _neighbours(problem, position)
         unit, members = _units(problem)
         packing = Packing(capacity)
-        modes = tuple(_modes(task, capacity) for task in problem.tasks)
         rules = Rules(
             packing=Packing((problem.aic, problem.aiv, 1)),
             hbm_contention=problem.hbm_contention,
             cube_vector_slowdown=problem.cube_vector_slowdown,
             compute_comm_slowdown=problem.compute_comm_slowdown,
         )
+        # The layers of a deep model have the same few modes.
+        known: dict[tuple[Mode, ...], _Numbered] = {}
+        rows = []
+        for task in problem.tasks:
+            if not task.modes:
+                raise InputError(f"problem: task {task.name!r} has no mode")
+            row = known.get(task.modes)
+            if row is None:
+                row = known[task.modes] = _Numbered.of(task.modes, capacity, packing, rules)
+            rows.append(row)
         stream_number = {name: number for number, name in enumerate(problem.streams)}
         open_streams = tuple(stream_number[name] for name in problem.open_streams)
         return cls(
@@ -74,10 +84,10 @@ class Instance:
             streams=problem.streams,
             capacity=capacity,
             sync=problem.sync,
-            modes=modes,
-            work=tuple(tuple((mode.duration, packing.pack(mode.demand)) for mode in row) for row in modes),
+            modes=tuple([row.modes for row in rows]),
+            work=tuple([row.work for row in rows]),
             packing=packing,
-            claims=tuple(tuple(rules.claim(mode.duration, mode.demand) for mode in row) for row in modes),
+            claims=tuple([row.claims for row in rows]),
             rules=rules,
             before=before,
             after=after,
@@ -120,20 +130,35 @@ class Instance:
             known = self._facts[name] = tuple(find(self))
         return known
 
+    @property
+    def durations(self) -> tuple[int, ...]:
+        """Duration of each task in its fastest mode."""
+        return self.fact("durations", _durations)
+
     def shortest(self, task: int) -> int:
         """Duration of the fastest mode."""
-        known = self._facts.get("shortest")
-        return (known or self.fact("shortest", _shortest))[task]
+        return self.durations[task]
 
 
-def _shortest(instance: Instance) -> Iterator[int]:
+def _durations(instance: Instance) -> Iterator[int]:
     return (row[0].duration if len(row) == 1 else min(mode.duration for mode in row) for row in instance.modes)
 
 
-def _modes(task: Task, capacity: Demand) -> tuple[NumberedMode, ...]:
-    if not task.modes:
-        raise InputError(f"problem: task {task.name!r} has no mode")
-    return tuple(NumberedMode(mode.duration, clip(mode, capacity)) for mode in task.modes)
+class _Numbered(NamedTuple):
+    """The modes of a task in the three forms that an instance has them in."""
+
+    modes: tuple[NumberedMode, ...]
+    work: tuple[tuple[int, int], ...]
+    claims: tuple[Claim, ...]
+
+    @classmethod
+    def of(cls, modes: tuple[Mode, ...], capacity: Demand, packing: Packing, rules: Rules) -> _Numbered:
+        row = tuple(NumberedMode(mode.duration, clip(mode, capacity)) for mode in modes)
+        return cls(
+            modes=row,
+            work=tuple((mode.duration, packing.pack(mode.demand)) for mode in row),
+            claims=tuple(rules.claim(mode.duration, mode.demand) for mode in row),
+        )
 
 
 def clip(mode: Mode, capacity: Demand) -> Demand:

@@ -17,8 +17,7 @@ def critical_path(problem: Problem) -> tuple[str, ...]:
 
 def longest_path(instance: Instance) -> list[int]:
     """The tasks of a longest chain; of equally long chains, the first in program order."""
-    tail = tails(instance)
-    lengths = [instance.shortest(task) + tail[task] for task in range(len(instance))]
+    lengths = [duration + tail for duration, tail in zip(instance.durations, tails(instance), strict=True)]
     path: list[int] = []
     candidates: Sequence[int] = [task for task in range(len(instance)) if not instance.before[task]]
     while candidates:
@@ -39,20 +38,20 @@ def tails(instance: Instance) -> tuple[int, ...]:
 
 
 def _heads(instance: Instance) -> list[int]:
-    head = [0] * len(instance)
+    head, duration = [0] * len(instance), instance.durations
     for after, befores in enumerate(instance.before):
         for before in befores:
-            ready = head[before] + instance.shortest(before) + instance.sure_lag(before, after)
+            ready = head[before] + duration[before] + instance.sure_lag(before, after)
             if ready > head[after]:
                 head[after] = ready
     return head
 
 
 def _tails(instance: Instance) -> list[int]:
-    tail = [0] * len(instance)
+    tail, duration = [0] * len(instance), instance.durations
     for before in reversed(range(len(instance))):
         for after in instance.after[before]:
-            left = instance.sure_lag(before, after) + instance.shortest(after) + tail[after]
+            left = instance.sure_lag(before, after) + duration[after] + tail[after]
             if left > tail[before]:
                 tail[before] = left
     return tail
