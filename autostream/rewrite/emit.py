@@ -14,7 +14,7 @@ orders that no data edge implies, right in front of the operator they hold back.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 
 from torch import fx
@@ -94,10 +94,13 @@ class _Emitter:
         self._needs_record: set[str] = set()
         self._edges = 0
         self._unpinned: list[ForcedOrder] = []
-        self._getitems = {node for node in graph_module.graph.nodes if self._accesses_result(node)}
-        self._views = {node for node in graph_module.graph.nodes if self._is_free(node)} - self._getitems
+        free = {node for name, node in self._nodes.items() if name in graph.ops and graph.ops[name].unit is Unit.FREE}
+        self._getitems = {node for node in free if self._accesses_result(node, free)}
+        self._views = free - self._getitems
         self._completing = {view for view in self._views if completes_collective(view)}
         self._scopes = {name: self._scope_of(name) for name in self._order}
+        #: By operator: the storages it changes that are not those of its own results.
+        self._overwritten = {name: written for name in self._order if (written := self._overwritten_by(name))}
         self._readers = self._tasks_that_read_views()
         self._inside = {view: self._belongs_in_scope(view) for view in self._readers}
         self._views_of = self._views_by_storage()
@@ -175,7 +178,7 @@ class _Emitter:
             raise RewriteError(f"the name of {name!r} was taken by a node that was written for the schedule")
         self._copies[node] = copy
         self._write_results(node)
-        self._forget_views_of(self._overwritten(name))
+        self._forget_views_of(self._overwritten.get(name, ()))
         if name in self._needs_record:
             self._records[name] = self._dialect.record(self._new)
 
@@ -249,11 +252,10 @@ class _Emitter:
                     readers.setdefault(source, set()).update(found)
         return readers
 
-    def _overwritten(self, name: str) -> set[str]:
-        """Return the storages an operator changes that are not those of its own results."""
+    def _overwritten_by(self, name: str) -> set[str]:
         return {storage for storage in self._graph.ops[name].writes if storage.partition(".")[0] != name}
 
-    def _forget_views_of(self, written: set[str]) -> None:
+    def _forget_views_of(self, written: Iterable[str]) -> None:
         """Have the views of storages that were just written made again for later readers: a transpose may be a copy."""
         for storage in written:
             for view in self._views_of.get(storage, ()):
@@ -262,7 +264,7 @@ class _Emitter:
     def _views_by_storage(self) -> dict[str, list[fx.Node]]:
         """Return the views by those overwritten storages that all their readers touch: a view's own are among them."""
         found: dict[str, list[fx.Node]] = {}
-        written = set[str]().union(*map(self._overwritten, self._order))
+        written = set[str]().union(*self._overwritten.values())
         for view, readers in self._readers.items():
             ops = [self._graph.ops[name] for name in readers if name is not None]
             for storage in written.intersection(*((*op.reads, *op.writes) for op in ops)) if ops else ():
@@ -309,16 +311,12 @@ class _Emitter:
 
     # -- what an operator is ----------------------------------------------------------------------------------------
 
-    def _is_free(self, node: fx.Node) -> bool:
-        op = self._graph.ops.get(node.name)
-        return op is not None and op.unit is Unit.FREE
-
-    def _accesses_result(self, node: fx.Node) -> bool:
+    def _accesses_result(self, node: fx.Node, free: Container[fx.Node]) -> bool:
         """True for access to one result of an operator that emits a task; it emits nothing and is written once, behind it."""
-        if not self._is_free(node) or self._graph.ops[node.name].target != "getitem":
+        if self._graph.ops[node.name].target != "getitem":
             return False
         producer = node.all_input_nodes[0]
-        return not self._is_free(producer) or self._accesses_result(producer)
+        return producer not in free or self._accesses_result(producer, free)
 
     def _label(self, name: str) -> str | None:
         return dict(self._scopes[name]).get(STREAM_LABEL)

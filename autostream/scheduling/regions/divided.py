@@ -24,6 +24,7 @@ from autostream.scheduling.regions.describe import described
 from autostream.scheduling.regions.placing import placed
 from autostream.scheduling.regions.proofs import Proven, proven, proven_whole
 from autostream.scheduling.regions.repeats import climb_repeats
+from autostream.scheduling.tolerance import tolerated
 from autostream.scheduling.waits.thrift import thrifty
 
 #: What one unit of the budget buys for the search that follows when what was set aside has been placed: tasks that are run.
@@ -48,7 +49,10 @@ class Divided:
     max_tasks: int
 
     def solve(self, problem: Problem) -> Schedule:
-        """Return the best schedule found; never worse than the greedy one and the program as it is."""
+        """Return the best schedule found; never worse than the greedy one and the program as it is.
+
+        Where it is near-optimal already, a deep program is not scheduled greedily for that.
+        """
         began = time.perf_counter()
         instance = Instance.of(problem)
         division = divide(instance)
@@ -56,8 +60,10 @@ class Divided:
         kinds = proven(division, solutions)
         lower = proven_whole(instance, division, kinds)
         alone = len(solutions) == 1 and idle(instance, division.aside)
-        rivals = list(_whole(instance, alone=alone))
-        plan = _fitted(instance, division, assembled(instance, division, solutions), rivals, lower.time, self.budget)
+        plans = assembled(instance, division, solutions)
+        near = len(instance) > DEEP and plans[0].makespan <= tolerated(lower.time)
+        rivals = [] if near else list(_whole(instance, alone=alone))
+        plan = _fitted(instance, division, plans, rivals, lower.time, self.budget)
         effort, alone_proven = round(self.budget * _THRIFT_TASKS), [kind.alone for kind in kinds]
         plan = thrifty(instance, division, plan, rivals, effort, alone_proven).renamed(instance)
         return plan.schedule(
