@@ -147,4 +147,4 @@ def _fair(cost: Cost, machine: Machine) -> Mode:
     held = cost.resources
     share = max(1, held.aic * 1000 // machine.aic if held.aic else held.aiv * 1000 // machine.aiv)
     stretch = max(held.hbm, share) / share * machine.cube_vector_slowdown / 1000
-    return replace(_mode(cost), duration=math.ceil(max(cost.duration, 1) * stretch), hbm=min(held.hbm, share))
+    return _mode(cost)._replace(duration=math.ceil(max(cost.duration, 1) * stretch), hbm=min(held.hbm, share))

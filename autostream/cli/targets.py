@@ -194,9 +194,10 @@ def _is_program(value: Any) -> bool:
 
 
 def _shape(value: Any) -> str:
+    name = type(value).__name__
     if isinstance(value, (tuple, list)):
-        return f"a {type(value).__name__} of {len(value)}"
-    return "nothing (None)" if value is None else f"a {type(value).__name__}"
+        return f"a {name} of {len(value)}"
+    return "nothing (None)" if value is None else f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
 def _last_line(error: BaseException) -> str:

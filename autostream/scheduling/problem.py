@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 #: The unlabelled stream GE puts AI-core work on.
 MAIN = "default"
@@ -12,8 +12,7 @@ MAIN = "default"
 HCCL = "hccl"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mode:
+class Mode(NamedTuple):
     """One way to run a task: its time and what it holds (see `autostream.cost.model.Resources`)."""
 
     duration: int
@@ -35,8 +34,7 @@ class Task:
     cluster: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Precedence:
+class Precedence(NamedTuple):
     """`after` starts when `before` has ended, plus the sync cost if they are on different streams."""
 
     before: str

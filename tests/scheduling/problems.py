@@ -90,6 +90,7 @@ def problems(draw: st.DrawFn, *, most: int = 14, side: int = 2, most_modes: int 
         aic=st.sampled_from([0, 8, 24, 40]),
         aiv=st.sampled_from([0, 0, 16, 48]),
         hbm=st.sampled_from([0, 300, 700]),
+        comm=st.just(0),
     )
     tasks = []
     for number in range(count):
@@ -112,7 +113,7 @@ def problems(draw: st.DrawFn, *, most: int = 14, side: int = 2, most_modes: int 
 def longer(given: Problem, times: int) -> Problem:
     """The same problem with all durations, and the sync, that many times as long."""
     tasks = tuple(
-        replace(task, modes=tuple(replace(mode, duration=mode.duration * times) for mode in task.modes)) for task in given.tasks
+        replace(task, modes=tuple(mode._replace(duration=mode.duration * times) for mode in task.modes)) for task in given.tasks
     )
     return replace(given, tasks=tasks, sync=given.sync * times)
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from autostream.errors import VerificationError
 from autostream.graph.model import OpGraph, Storage, Why, storages_behind
@@ -23,8 +24,7 @@ from autostream.program.model import Semantics, Step, StreamProgram
 from autostream.program.order import Order, find_cycle, linear_extension, order_of, predecessors
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lifetime:
+class Lifetime(NamedTuple):
     """When one buffer holds its memory. Positions count the tasks of the program in the order in which they are issued."""
 
     storage: str

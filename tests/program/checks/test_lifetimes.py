@@ -333,7 +333,7 @@ def test_only_placements_of_one_stream_overlap() -> None:
     life = _life(program(_FORKED), "x")
     here = Placement(life=life, offset=0)
     assert here.overlaps(Placement(life=life, offset=9)) and not here.overlaps(Placement(life=life, offset=10))
-    assert not here.overlaps(Placement(life=replace(life, stream="s"), offset=0))
+    assert not here.overlaps(Placement(life=life._replace(stream="s"), offset=0))
 
 
 # -- reuse while another stream can still touch it ------------------------------------------------------------------------
