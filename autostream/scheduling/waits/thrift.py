@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autostream.scheduling.baselines.rules import ruled
+from autostream.scheduling.exact.depth_first import searched
 from autostream.scheduling.local.climb import uncrossed
 from autostream.scheduling.local.joining import joined
 from autostream.scheduling.machine.division import Division, Segment
@@ -21,6 +22,9 @@ from autostream.scheduling.tolerance import tolerated
 #: Most tasks for which a random search goes on where joining ends, and its share of the effort, in hundredths.
 _SMALL = 40
 _RANDOM = 10
+#: Most tasks for which an exact search follows, and its moments for one number of crossings, times tasks.
+_EXACT = 20
+_MOMENT_TASKS = 20_000
 
 
 def rank(plan: Plan) -> tuple[int, int, int]:
@@ -86,6 +90,19 @@ def _thrifty(instance: Instance, plan: Plan, rivals: Iterable[Plan], limit: int,
     if limit > best.makespan and len(instance) <= _SMALL:
         found = uncrossed(instance, best, effort * _RANDOM // 100, limit)
         best = min((one for one in (best, found) if worth(instance, best, one)), key=rank)
+    return _exactly(instance, best, limit, min(effort, _MOMENT_TASKS)) if len(instance) <= _EXACT else best
+
+
+def _exactly(instance: Instance, plan: Plan, limit: int, effort: int) -> Plan:
+    """The plan with the fewest crossings that is `worth` it and no longer than `limit`, as far as exact searches go."""
+    best = plan
+    while best.crossings:
+        fewer = best.crossings - 1
+        most = min(limit, plan.makespan + instance.sync * (plan.crossings - fewer))
+        found = searched(instance, most + 1, effort // len(instance), fewer).plan
+        if found is None:
+            break
+        best = found
     return best
 
 

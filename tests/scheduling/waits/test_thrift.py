@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 
 from autostream.scheduling.baselines.rules import ruled
+from autostream.scheduling.exact.depth_first import searched
 from autostream.scheduling.lists.greedy import greedy
 from autostream.scheduling.lists.serial import serial
 from autostream.scheduling.local.joining import joined
@@ -20,7 +21,7 @@ from autostream.scheduling.waits.thrift import rank, thrifty, worth
 from tests.scheduling.local.test_climb import feasible, interfering
 from tests.scheduling.local.test_joining import run
 from tests.scheduling.machine.test_division import layers
-from tests.scheduling.problems import cube, problem, problems, vector
+from tests.scheduling.problems import cube, longer, optimum, problem, problems, vector
 
 _SYNC = 450
 
@@ -142,3 +143,23 @@ def test_the_schedule_of_the_whole_is_never_longer_than_a_rule(plain: Problem) -
 
 def test_what_is_tolerated() -> None:
     assert [tolerated(time) for time in (0, 999, 1000, 2_500_000)] == [0, 999, 1001, 2_502_500]
+
+
+@settings(max_examples=25)
+@given(problems(most=5).map(lambda plain: longer(plain, 1000)))
+def test_no_plan_as_short_as_the_shortest_has_fewer_crossings(given_problem: Problem) -> None:
+    instance = Instance.of(given_problem)
+    plan = min(ruled(instance), key=lambda one: one.rank)
+    plan = searched(instance, plan.makespan, 10_000).plan or plan
+    found = chosen(instance, plan, [])
+    if found.crossings:
+        assert optimum(given_problem, found.crossings - 1) > plan.makespan
+
+
+def test_what_no_single_move_reaches_an_exact_search_finds() -> None:
+    tasks = [cube("a", 1000, aic=0), cube("b", 1000), cube("c", 1000, aic=0), cube("d", 2000, aic=8)]
+    instance = Instance.of(problem(tasks, ["a>c", "b>c"], sync=0))
+    plan = min(ruled(instance), key=lambda one: one.rank)
+    assert plan.crossings == 1
+    found = chosen(instance, plan, [])
+    assert (found.makespan, found.crossings) == (plan.makespan, 0)
