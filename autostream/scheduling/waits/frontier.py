@@ -72,7 +72,7 @@ def frontier(instance: Instance, seeds: Iterable[Plan], budget: float) -> Fronti
     found.add(descent(instance, best, round(budget * _SHORT_WAY_TASKS), _DEAR * instance.sync))
     found.add(descent(instance, best, round(budget * _LONG_WAY_TASKS), instance.sync))
     if len(instance) <= SMALL:
-        _climb(instance, found, round(budget * _RANDOM_TASKS))
+        climb_down(instance, found, round(budget * _RANDOM_TASKS))
         prove(instance, found, budget)
     return found
 
@@ -90,8 +90,11 @@ class _Within(Climb):
         return makespan + self._price * max(crossings - self._most, 0), crossings, streams
 
 
-def _climb(instance: Instance, found: Frontier, effort: int) -> None:
-    """Search from the best plan of each number of crossings, the most first; all that is met on the way counts."""
+def climb_down(instance: Instance, found: Frontier, effort: int) -> None:
+    """Search from the best plan of each number of crossings, the most first; all that is met on the way counts.
+
+    `effort` is in tasks that may be run.
+    """
     points = found.points()
     fewest, best = points[0], points[-1]
     limits = range(best.crossings - 1, fewest.crossings - 1, -1)

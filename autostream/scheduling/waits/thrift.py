@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from autostream.scheduling.baselines.rules import ruled
 from autostream.scheduling.exact.depth_first import searched
+from autostream.scheduling.lists.serial import serial
 from autostream.scheduling.local.climb import uncrossed
 from autostream.scheduling.local.joining import joined
 from autostream.scheduling.machine.division import Division, Segment
@@ -18,11 +19,13 @@ from autostream.scheduling.machine.instance import Instance
 from autostream.scheduling.machine.paths import topological
 from autostream.scheduling.machine.replay import Plan, replay
 from autostream.scheduling.tolerance import tolerated
+from autostream.scheduling.waits.frontier import Frontier, climb_down
 
-#: Most tasks for which a random search goes on where joining ends, and its share of the effort, in hundredths.
+#: Most tasks for which random searches go on where joining ends, and their shares of the effort, in hundredths: of the one around
+#: the plan, and of the one from each number of crossings to the next.
 _SMALL = 40
-_RANDOM = 10
-#: Most tasks for which an exact search follows, and its moments for one number of crossings, times tasks.
+_RANDOM, _DOWN = 10, 50
+#: Most tasks for an exact search before them, and its moments for one number of crossings, times tasks.
 _EXACT = 20
 _MOMENT_TASKS = 20_000
 
@@ -87,23 +90,34 @@ def _thrifty(instance: Instance, plan: Plan, rivals: Iterable[Plan], limit: int,
     limit = _limit(plan, others, limit)
     best = min((one for one in (plan, *others) if one.makespan <= limit and worth(instance, plan, one)), key=rank)
     best = joined(instance, best, limit, effort)
-    if limit > best.makespan and len(instance) <= _SMALL:
-        found = uncrossed(instance, best, effort * _RANDOM // 100, limit)
-        best = min((one for one in (best, found) if worth(instance, best, one)), key=rank)
-    return _exactly(instance, best, limit, min(effort, _MOMENT_TASKS)) if len(instance) <= _EXACT else best
+    settled = not best.crossings
+    if len(instance) <= _EXACT:
+        best, settled = _exactly(instance, best, limit, min(effort, _MOMENT_TASKS))
+    if settled or len(instance) > _SMALL:
+        return best
+    if limit > best.makespan:
+        fewer = uncrossed(instance, best, effort * _RANDOM // 100, limit)
+        best = fewer if rank(fewer) < rank(best) and worth(instance, best, fewer) else best
+    met = Frontier()
+    met.add([serial(instance), *others, best])
+    climb_down(instance, met, effort * _DOWN // 100)
+    return min((one for one in met.plans.values() if one.makespan <= limit and worth(instance, best, one)), key=rank)
 
 
-def _exactly(instance: Instance, plan: Plan, limit: int, effort: int) -> Plan:
-    """The plan with the fewest crossings that is `worth` it and no longer than `limit`, as far as exact searches go."""
+def _exactly(instance: Instance, plan: Plan, limit: int, effort: int) -> tuple[Plan, bool]:
+    """The plan with the fewest crossings that is `worth` it and no longer than `limit`, as far as exact searches go.
+
+    And whether they have settled that there is no other.
+    """
     best = plan
     while best.crossings:
         fewer = best.crossings - 1
         most = min(limit, plan.makespan + instance.sync * (plan.crossings - fewer))
-        found = searched(instance, most + 1, effort // len(instance), fewer).plan
-        if found is None:
-            break
-        best = found
-    return best
+        found = searched(instance, most + 1, effort // len(instance), fewer)
+        if found.plan is None:
+            return best, found.proven is not None and found.proven > most
+        best = found.plan
+    return best, True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
