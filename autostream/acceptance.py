@@ -34,7 +34,8 @@ _SIMULATED_TASKS = 20_000
 _FEWEST, _MOST = 20, 200
 #: Random numbers are integers of so many parts of one, and so is all that is computed from them: the same on every machine.
 _ONE = 1000
-#: Collectives are late by so many parts of the time by which ranks may be apart: few, so that layers repeat within a draw.
+#: The time by which ranks may be apart is divided into so many parts; a collective is late up to the middle of one of them: there
+#: are few, so that layers repeat within a draw.
 _LATENESS = 4
 
 
@@ -238,7 +239,7 @@ def _draws(count: int, classes: _Classes, skews: Mapping[str, int], machine: Mac
     dice = random.Random(_SEED)
     for _ in range(count):
         shared, own = ([dice.randint(-_ONE, _ONE) for _ in range(size)] for size in classes.counts)
-        late = {name: skew * dice.randint(0, _LATENESS) // _LATENESS for name, skew in skews.items()}
+        late = {name: skew * (2 * dice.randrange(_LATENESS) + 1) // (2 * _LATENESS) for name, skew in skews.items()}
         overlap = _Overlap.of(machine, dice.randint(-_ONE, _ONE), dice.randint(-_ONE, _ONE))
         yield _Draw(shared=shared, own=own, late=late, overlap=overlap)
 

@@ -53,7 +53,7 @@ class Memory:
             found = [whole] * count
         elif op.type in self._may_alias:
             sources = (*op.inputs, *[None] * (count - len(op.inputs)))
-            found = [(_own(op, index), *self._input(sources[index])) for index in range(count)]
+            found = [tuple(dict.fromkeys((_own(op, index), *self._input(sources[index])))) for index in range(count)]
         else:
             ports = self._in_place(op)
             found = [self._input(op.inputs[ports[index]]) if index in ports else (_own(op, index),) for index in range(count)]
@@ -63,7 +63,8 @@ class Memory:
     def _input(self, source: GeInput | None) -> tuple[str, ...]:
         if source is None:
             return ()
-        return self._storages.get(source) or (f"{source.producer}:{source.output}",)
+        found = self._storages.get(source)
+        return (f"{source.producer}:{source.output}",) if found is None else found
 
     def _where(self, groups: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
         storages = groups[0] if len(groups) == 1 else tuple(dict.fromkeys([storage for group in groups for storage in group]))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from autostream.scheduling.baselines.rules import ruled
 from autostream.scheduling.bounds.lower import bound
 from autostream.scheduling.lists.greedy import DEEP, greedy
+from autostream.scheduling.lists.serial import serial
 from autostream.scheduling.local.climb import climb_in_windows
 from autostream.scheduling.machine.division import Division, Segment, divide, divide_around, idle
 from autostream.scheduling.machine.instance import Instance
@@ -49,9 +50,9 @@ class Divided:
     max_tasks: int
 
     def solve(self, problem: Problem) -> Schedule:
-        """Return the best schedule found; never worse than the greedy one and the program as it is.
+        """Return the best schedule found; never longer than the program as it is, or than the greedy one.
 
-        Where it is near-optimal already, a deep program is not scheduled greedily for that.
+        Where a deep program is `tolerated` already, the greedy one is not made: it could be shorter by no more than that.
         """
         began = time.perf_counter()
         instance = Instance.of(problem)
@@ -62,7 +63,7 @@ class Divided:
         alone = len(solutions) == 1 and idle(instance, division.aside)
         plans = assembled(instance, division, solutions)
         near = len(instance) > DEEP and plans[0].makespan <= tolerated(lower.time)
-        rivals = [] if near else list(_whole(instance, alone=alone))
+        rivals = [serial(instance)] if near else list(_whole(instance, alone=alone))
         plan = _fitted(instance, division, plans, rivals, lower.time, self.budget)
         effort, alone_proven = round(self.budget * _THRIFT_TASKS), [kind.alone for kind in kinds]
         plan = thrifty(instance, division, plan, rivals, effort, alone_proven).renamed(instance)
@@ -79,8 +80,8 @@ class Divided:
 def _whole(instance: Instance, *, alone: bool) -> Iterator[Plan]:
     """What list scheduling and the rules make of the whole, which knows of no cuts.
 
-    The schedule is never worse than that of `Greedy`. One region had the rules to itself; and so had the many equal regions that
-    a deep program is.
+    With these beside it a schedule is never worse than that of `Greedy`. One region had the rules to itself; and so had the many
+    equal regions that a deep program is.
     """
     yield greedy(instance)
     if not alone and len(instance) <= DEEP:

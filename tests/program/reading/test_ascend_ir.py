@@ -145,6 +145,25 @@ def test_views_share_memory_and_in_place_outputs_are_their_inputs() -> None:
     assert access(program, "Cache") == ({"x:0", "cache:0"}, {"cache:0", "Cache:1"})
 
 
+def test_an_output_in_the_memory_of_an_input_that_is_not_fed_is_nowhere() -> None:
+    program = read_ascend_ir(
+        text(
+            ("x", "Data", [], {}),
+            ("state", "Stateful", ["x:0", ""], {"in": ["x", "state"], "out": ["y", "state"]}),
+            ("read", "Relu", ["state:1"], {}),
+            ("out", "NetOutput", ["read:0"], {"out": []}),
+        )
+    )
+    assert access(program, "state") == ({"x:0"}, {"state:0"})
+    assert access(program, "read") == (set(), {"read:0"})
+
+
+def test_operators_that_wait_for_themselves_name_each_storage_once() -> None:
+    lines: list[Line] = [("a", "Identity", ["b:0"], {}), ("b", "Identity", ["a:0"], {}), ("c", "Relu", ["b:0"], {})]
+    step = next(step for step in read_ascend_ir(text(*lines)).steps if step.name == "c")
+    assert len(step.reads) == len(set(step.reads)) == 2
+
+
 def test_a_cache_written_on_a_side_stream_races_with_its_reader() -> None:
     lines: list[Line] = [
         ("cache", "Data", [], {}),

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autostream.scheduling import Capped, check, explained_bound, lower_bound
-from autostream.scheduling.lists.greedy import Greedy
+from autostream.scheduling.capped import crossings
+from autostream.scheduling.lists.greedy import DEEP, Greedy
 from autostream.scheduling.lists.serial import Serial
 from autostream.scheduling.machine import division
 from autostream.scheduling.problem import Mode, Precedence, Problem, Schedule, Task
@@ -125,6 +126,19 @@ def test_a_cut_may_change_streams_where_that_is_faster() -> None:
     given = problem(tasks, edges)
     schedule = solve(given)
     assert (schedule.makespan, schedule.status) == (3 * 80, "optimal")
+
+
+def test_a_deep_program_takes_no_waits_for_what_nobody_could_measure() -> None:
+    """Each of 300 forks saves something; the whole becomes shorter by a five-thousandth."""
+    tasks, edges = [], []
+    for n in range(300):
+        tasks += [cube(f"fork{n}", 1_000), cube(f"cube{n}", 3_000), vector(f"vec{n}", 2_000), vector(f"join{n}", 1_000)]
+        edges += [f"fork{n}>cube{n}>join{n}", f"fork{n}>vec{n}>join{n}", *([f"join{n - 1}>fork{n}"] if n else [])]
+    alone = problem(tasks, edges, sync=800)
+    beside = problem([*tasks, cube("giant", 2_000_000_000)], [*edges, "join299>giant"], sync=800)
+    assert len(beside.tasks) > DEEP
+    assert crossings(alone, solve(alone)) == 600
+    assert crossings(beside, solve(beside)) == 0
 
 
 @settings(max_examples=30)
