@@ -99,15 +99,18 @@ def _between_tasks(graph: OpGraph, *, data: bool = True) -> Iterator[tuple[str, 
 
     Without `data`, the data edges from one such operator to another are left out.
     """
-    tasks = {op.name for op in graph if op.unit is not Unit.FREE}
-    for before, edges in graph.dag.adjacency():
-        behind = None if before in tasks else list(_producers(graph, before))
-        for after, edge in edges.items():
-            if after not in tasks:
-                continue
+    following = dict(graph.dag.adjacency())
+    free = {op.name for op in graph if op.unit is Unit.FREE}
+    #: The operators with a task behind each view, which is complete when the view is reached.
+    behind: dict[str, dict[str, None]] = {name: {} for name in free}
+    for before in graph.ops:
+        view = before in free
+        for after, edge in following[before].items():
             why = edge["why"]
-            if behind is not None:
-                yield from ((producer, after, why) for producer in behind)
+            if after in free:
+                behind[after].update(behind[before] if view else {before: None})
+            elif view:
+                yield from ((producer, after, why) for producer in behind[before])
             elif data or Why.DATA not in why:
                 yield before, after, why
 
