@@ -79,11 +79,12 @@ def gain(
     classes = _Classes(graph, costs)
     given, split = _Prices(costs, classes), _Prices(limited, classes)
 
+    one, other = _Priced(serial, given), _Priced(scheduled, given, split)
+
     def at(world: _Corner | _Draw, *overlaps: _Overlap) -> Iterator[float]:
-        durations = given.durations(world)
-        there = {**durations, **split.durations(world)} if limited else durations
+        here, there = one.durations(world), other.durations(world)
         for overlap in overlaps:
-            yield _gain(serial.makespan(durations, **overlap._asdict()), scheduled.makespan(there, **overlap._asdict()))
+            yield _gain(serial.makespan(here, **overlap._asdict()), scheduled.makespan(there, **overlap._asdict()))
 
     dear, cheap = _Overlap.of(machine, _ONE, _ONE), _Overlap.of(machine, -_ONE, -_ONE)
     corners = [found for corner in _corners(graph, costs) for found in at(corner, dear, cheap)]
@@ -213,20 +214,41 @@ class _Prices:
 
     def __init__(self, costs: Mapping[str, Cost], classes: _Classes) -> None:
         kinds: dict[_Kind, int] = {}
-        self._kind: dict[str, int] = {}
+        #: The kind of what takes time, by name.
+        self.kind: dict[str, int] = {}
         for name, cost in costs.items():
             if cost.duration:
                 kind = _Kind(cost.duration, classes.units[name], cost.error, classes.of[name])
-                self._kind[name] = kinds.setdefault(kind, len(kinds))
-        self._kinds = tuple(kinds)
+                self.kind[name] = kinds.setdefault(kind, len(kinds))
+        self.kinds = tuple(kinds)
 
-    def durations(self, world: _Corner | _Draw) -> dict[str, int]:
-        """Return the durations of what takes time, ns."""
-        taken = [world.duration(kind) for kind in self._kinds]
-        found = {name: taken[kind] for name, kind in self._kind.items()}
+
+class _Priced:
+    """The steps of a program, each with its kind."""
+
+    def __init__(self, program: Simulator, *prices: _Prices) -> None:
+        """Sort the steps of a program; where several prices have a name, the last ones hold."""
+        self._kinds = [kind for one in prices for kind in one.kinds]
+        number: dict[str, int] = {}
+        first = 0
+        for one in prices:
+            number |= {name: first + kind for name, kind in one.kind.items()}
+            first += len(one.kinds)
+        #: What nobody prices takes as long in every world.
+        self._fixed = program.durations
+        self._number = [number.get(name, first + step) for step, name in enumerate(program.keys)]
+        self._steps: dict[str, list[int]] = {}
+        for step, name in enumerate(program.keys):
+            if name in number:
+                self._steps.setdefault(name, []).append(step)
+
+    def durations(self, world: _Corner | _Draw) -> list[int]:
+        """Return the duration of each step, ns."""
+        taken = [*map(world.duration, self._kinds), *self._fixed]
+        found = [taken[number] for number in self._number]
         for name, late in world.late.items():
-            if name in found:
-                found[name] += late
+            for step in self._steps.get(name, ()):
+                found[step] += late
         return found
 
 

@@ -41,8 +41,7 @@ class Why(StrEnum):
     USER = "user"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TensorSpec:
+class TensorSpec(NamedTuple):
     """Shape and dtype of one tensor; `dtype` is torch's name without the prefix, such as ``"bfloat16"``."""
 
     shape: tuple[int, ...]

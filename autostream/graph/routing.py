@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from autostream.graph.model import Op, OpGraph, TensorSpec, Why
 
@@ -81,7 +81,7 @@ def _all_shrunk(specs: tuple[TensorSpec, ...], rows: _Rows) -> tuple[TensorSpec,
 
 
 def _shrunk(spec: TensorSpec, rows: _Rows) -> TensorSpec:
-    return replace(spec, shape=(rows.expected, *spec.shape[1:])) if _has(spec, rows) else spec
+    return spec._replace(shape=(rows.expected, *spec.shape[1:])) if _has(spec, rows) else spec
 
 
 def _saved(before: tuple[TensorSpec, ...], after: tuple[TensorSpec, ...]) -> int:

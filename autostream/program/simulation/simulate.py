@@ -48,9 +48,10 @@ class Simulator:
         #: An error band may reach below nothing; a wait never takes less than that.
         self._sync = max(0, machine.sync)
         #: Under which name each step finds its cost; its own for one without.
-        self._keys = _keys(program, self._order, costs)
-        found = [costs.get(key, FREE) for key in self._keys]
-        self._durations = [cost.duration for cost in found]
+        self.keys = tuple(_keys(program, self._order, costs))
+        found = [costs.get(key, FREE) for key in self.keys]
+        #: Of each step, as predicted, ns.
+        self.durations = tuple(cost.duration for cost in found)
         number = {stream: lane for lane, stream in enumerate(dict.fromkeys(self._order.streams))}
         lanes = [number[stream] for stream in self._order.streams]
         self._tasks = Tasks(lanes, self._order.waits, [cost.resources for cost in found], machine)
@@ -58,12 +59,12 @@ class Simulator:
     @property
     def tasks(self) -> int:
         """Steps with a task."""
-        return len(self._keys)
+        return len(self.keys)
 
     def timeline(self) -> Timeline:
         """Return when every step with a task runs at the predicted costs; see `simulate`."""
         order, streams = self._order, self._order.streams
-        starts, ends = self._run(self._durations, self._sync)
+        starts, ends = self._run(self.durations, self._sync)
         slots = sorted(
             (
                 Slot(step=name, stream=stream, start=_ns(start), end=_ns(end))
@@ -78,21 +79,19 @@ class Simulator:
         )
 
     def makespan(
-        self, durations: Mapping[str, int] | None = None, *, sync: int | None = None, slowdowns: Slowdowns | None = None
+        self, durations: Sequence[int] | None = None, *, sync: int | None = None, slowdowns: Slowdowns | None = None
     ) -> int:
         """Return when the last step ends, ns.
 
         Args:
-            durations: ns, under the names that `costs` has; None, or a name it lacks: as predicted.
+            durations: of each step, ns; None: as predicted.
             sync: price of a wait between streams, ns; None: the machine's.
             slowdowns: what operators that run at the same time cost each other; None: what the machine says.
 
         Raises:
             VerificationError: the program waits for itself and never ends.
         """
-        taken = self._durations
-        if durations is not None:
-            taken = list(map(durations.get, self._keys, taken))
+        taken = self.durations if durations is None else durations
         price = max(0, self._sync if sync is None else sync)
         if self._parts is None:
             return _ns(max(self._run(taken, price)[1]))

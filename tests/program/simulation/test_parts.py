@@ -94,7 +94,7 @@ def test_what_passes_a_step_by_keeps_it_from_being_a_quiet_point(runs: list[int]
 def test_a_program_that_waits_for_itself_is_named_with_and_without_durations() -> None:
     steps = [step("a"), step("b"), step("c", "s"), step("d", "s"), step("e")]
     simulator = Simulator(program(steps, control=["d>b", "b>c"]), {}, MACHINE)
-    for act in (simulator.makespan, simulator.timeline, lambda: simulator.makespan({}, sync=3)):
+    for act in (simulator.makespan, simulator.timeline, lambda: simulator.makespan(simulator.durations, sync=3)):
         with pytest.raises(VerificationError, match="'b' on stream 'default' waits for 'd'; 'c' on stream 's' waits for 'b'"):
             act()
 
@@ -182,7 +182,8 @@ def test_the_parts_add_up_to_the_whole_in_every_world(
         cube_vector_slowdown=slowdowns.cube_vector,
         compute_comm_slowdown=slowdowns.compute_comm,
     )
-    assert simulator.makespan(moved, sync=sync, slowdowns=slowdowns) == simulate(given_program, there, machine).makespan
+    taken = [moved.get(key, duration) for key, duration in zip(simulator.keys, simulator.durations, strict=True)]
+    assert simulator.makespan(taken, sync=sync, slowdowns=slowdowns) == simulate(given_program, there, machine).makespan
 
 
 @given(_programs(), st.integers(2, 4))

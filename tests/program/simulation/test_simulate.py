@@ -267,7 +267,7 @@ def test_a_prepared_program_runs_with_other_durations_as_if_prepared_anew(
     simulator = Simulator(given_program, costs, HARSH)
     assert simulator.makespan() == simulator.timeline().makespan == simulate(given_program, costs, HARSH).makespan
     other = {name: replace(found, duration=found.duration * factor) for name, found in costs.items()}
-    durations = {name: found.duration for name, found in other.items()}
+    durations = [duration * factor for duration in simulator.durations]
     expected = simulate(given_program, other, replace(HARSH, sync=sync)).makespan
     assert simulator.makespan(durations, sync=sync) == expected
     assert simulator.makespan() == simulate(given_program, costs, HARSH).makespan, "a run leaves nothing behind"
