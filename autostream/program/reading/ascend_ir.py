@@ -43,18 +43,12 @@ def program_of(
     memory = Memory(ops, _shared(ops, written_back or {}))
     steps = []
     for op in ops:
-        stream = streams[op.name]
-        steps.append(
-            Step(
-                name=op.name,
-                kind=op.type,
-                stream=stream,
-                reads=memory.reads(op) if stream else (),
-                writes=memory.writes(op) if stream else (),
-                source=sources[op.name],
-                cores=op.cores if stream else None,
-            )
-        )
+        name, kind, stream = op.name, op.type, streams[op.name]
+        if stream is None:
+            steps.append(Step(name, kind, None, source=sources[name]))
+            continue
+        reads, writes = memory.reads(op), memory.writes(op)
+        steps.append(Step(name, kind, stream, reads=reads, writes=writes, source=sources[name], cores=op.cores))
     return StreamProgram(
         semantics=Semantics.GE,
         steps=tuple(steps),
@@ -96,10 +90,10 @@ def _constant(ops: Sequence[GeOp], producers: _Producers) -> set[str]:
 def _edges(ops: Sequence[GeOp], producers: _Producers) -> Iterator[Edge]:
     for op in ops:
         for name in producers[op.name]:
-            yield Edge(before=name, after=op.name, kind=EdgeKind.DATA)
+            yield Edge(name, op.name, EdgeKind.DATA)
         for name in op.controls:
             if name in producers:
-                yield Edge(before=name, after=op.name, kind=EdgeKind.CONTROL)
+                yield Edge(name, op.name, EdgeKind.CONTROL)
 
 
 def _sources(ops: Sequence[GeOp], producers: _Producers) -> dict[str, str]:

@@ -185,7 +185,8 @@ def _op(op: Any, described: bool, known: dict[str, GeInput]) -> GeOp:
     for desc in op.output_desc:
         names.append(desc.name)
         values.append(_fx_value(desc))
-    limits = {key: attrs[key].s.decode(errors="replace") for key in CORE_LIMITS if key in attrs}
+    cube, vector = CORE_LIMITS
+    limited = cube in attrs or vector in attrs
     return GeOp(
         name=op.name,
         type=op.type,
@@ -195,7 +196,9 @@ def _op(op: Any, described: bool, known: dict[str, GeInput]) -> GeOp:
         input_names=_ports(attrs, "input", tuple(map(_NAME, op.input_desc))),
         output_names=_ports(attrs, "output", tuple(names)),
         fx_values=tuple(values),
-        cores=core_limit(limits) if limits else None,
+        cores=core_limit({key: attrs[key].s.decode(errors="replace") for key in CORE_LIMITS if key in attrs})
+        if limited
+        else None,
         **(_description(attrs, op.output_desc) if described else {}),
     )
 
@@ -290,9 +293,10 @@ def _tensor(desc: Any) -> GeTensor:
 
 def _fx_value(desc: Any) -> str:
     """Return ``add_1.0`` for an output that TorchAir has named ``add_1-aten.add.Tensor.OUTPUT.0``."""
-    if _FX_NAME not in desc.attr:
+    found = desc.attr.get(_FX_NAME)
+    if found is None:
         return ""
-    name: str = desc.attr[_FX_NAME].s.decode(errors="replace")
+    name: str = found.s.decode(errors="replace")
     node, _, rest = name.partition("-")
     return f"{node}.{rest.rpartition('.OUTPUT.')[2] or '0'}" if node else ""
 
