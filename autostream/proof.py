@@ -29,6 +29,7 @@ class Prices:
     machine: Machine
 
 
+_DATA = EdgeKind.DATA
 #: (before, after, reason) by FX node: what must have ended when what starts.
 Orders = tuple[tuple[str, str, str], ...]
 
@@ -167,7 +168,7 @@ def _readers(program: StreamProgram, tasks: set[str]) -> dict[str, set[str]]:
     readers: dict[str, set[str]] = {}
     users: dict[str, list[str]] = {}
     for edge in program.edges:
-        if edge.kind is EdgeKind.DATA:
+        if edge.kind is _DATA:
             users.setdefault(edge.before, []).append(edge.after)
     for step in reversed(program.steps):
         if step.name not in tasks:

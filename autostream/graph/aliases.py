@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import fx
 
-from autostream.graph.calls import Facts, Form, Kind, per_form
+from autostream.graph.calls import NO_OPERATOR, Facts, Form, Kind, per_form
 from autostream.graph.model import Storage, Unit
 from autostream.graph.places import Places, reaches_anywhere, regions_in, union
 from autostream.graph.regions import Region
@@ -95,15 +95,15 @@ class _Walk:
 
     def run(self, facts: Mapping[fx.Node, Facts]) -> None:
         for node, item in facts.items():
-            if item.kind is Kind.STORAGE:
-                self._parts[node] = [self._input(item)]
-            elif item.kind is Kind.MARK or item.kind is Kind.OUTPUT:
-                self._parts[node] = []
-            else:
+            if item.kind not in NO_OPERATOR:
                 step = self.steps[node.name] = self._step(item)
                 self._parts[node] = step.parts
                 for storage in step.created:
                     self._keep(storage)
+            elif item.kind is Kind.STORAGE:
+                self._parts[node] = [self._input(item)]
+            else:
+                self._parts[node] = []
 
     def result(self) -> Aliasing:
         accesses = {name: step.access for name, step in self.steps.items()}

@@ -75,6 +75,11 @@ class Kind(StrEnum):
     OUTPUT = "output"
 
 
+#: Nodes that are no operators. Sets, and constants in other modules: before Python 3.12 every look at a member of an enumeration
+#: takes ten times as long as one at a constant, and a deep graph has thousands of nodes.
+NO_OPERATOR = frozenset({Kind.STORAGE, Kind.MARK, Kind.OUTPUT})
+
+
 class Form:
     """What calls have in common that differ only in which nodes they are given: see `Survey`. It lives as long as the survey."""
 

@@ -11,7 +11,7 @@ import torch
 from torch import fx
 
 from autostream.graph.aliases import Access, Aliasing, Step, analyse
-from autostream.graph.calls import Facts, Kind, is_seeded, nodes_in, per_form
+from autostream.graph.calls import NO_OPERATOR, Facts, Kind, is_seeded, nodes_in, per_form
 from autostream.graph.edges import edges_of
 from autostream.graph.flops import flops_of
 from autostream.graph.groups import group_name, group_size, share_sizes
@@ -23,6 +23,7 @@ from autostream.graph.survey import Survey
 from autostream.graph.traffic import bytes_of, call_of
 from autostream.graph.values import is_symbolic, specs_of, tensors_in, value_of
 
+_FREE = Unit.FREE
 #: The state of the random generator, read and advanced by every operator that draws numbers; no node can have this name.
 RNG = "<rng>"
 #: Reshapes that must move data when the strides do not allow a view.
@@ -101,7 +102,7 @@ class _Found:
 def _look(graph_module: fx.GraphModule, survey: Survey, known: _Found | None = None) -> _Found:
     """Find out about a graph; `known` is of another one of the same survey."""
     facts = survey.of(graph_module.graph)
-    operators = {node: item for node, item in facts.items() if item.kind not in (Kind.STORAGE, Kind.MARK, Kind.OUTPUT)}
+    operators = {node: item for node, item in facts.items() if item.kind not in NO_OPERATOR}
     units = {node: _unit(item) for node, item in operators.items()}
     aliasing = analyse(facts, units, known.steps if known is not None else {})
     accesses = _with_hidden_state(operators, aliasing)
@@ -224,7 +225,7 @@ def _op(item: Facts, index: int, found: _Found) -> Op:
 
 
 def _bytes(item: Facts, access: Access, storages: Mapping[str, Storage]) -> tuple[int, int]:
-    return (0, 0) if _unit(item) is Unit.FREE else bytes_of(item, sum(storages[name].nbytes for name in access.creates))
+    return (0, 0) if _unit(item) is _FREE else bytes_of(item, sum(storages[name].nbytes for name in access.creates))
 
 
 @per_form

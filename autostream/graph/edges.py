@@ -29,10 +29,11 @@ def edges_of(
     """
     edges = Edges([node.name for node in operators])
     at = {node: position for position, node in enumerate(operators)}
+    data = Why.DATA
     for node, item in operators.items():
         for source in item.inputs:
             if source in at:
-                edges.add(at[source], at[node], Why.DATA)
+                edges.add(at[source], at[node], data)
     add_storage_hazards(edges, accesses, _producers(operators, units, at))
     positions: dict[str, list[int]] = {role: [] for role in _ROLES}
     for node, item in operators.items():

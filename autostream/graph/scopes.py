@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from torch import fx
 
-from autostream.graph.calls import SCOPE_ENTER, SCOPE_EXIT, SUPER_KERNEL_BEGIN, Facts, Kind
+from autostream.graph.calls import NO_OPERATOR, SCOPE_ENTER, SCOPE_EXIT, SUPER_KERNEL_BEGIN, Facts, Kind
 
 STREAM_LABEL = "_user_stream_label"
 SUPER_KERNEL = "_super_kernel_scope"
@@ -44,13 +44,13 @@ def read_scopes(facts: Mapping[fx.Node, Facts]) -> Scopes:
     nested: set[tuple[str, str]] = set()
     merged = _merged(stack)
     for node, item in facts.items():
-        if item.kind is Kind.MARK:
-            _mark(node, item, stack, scopes, nested)
-            merged = _merged(stack)
-        elif item.kind not in (Kind.STORAGE, Kind.OUTPUT):
+        if item.kind not in NO_OPERATOR:
             scopes.attributes[node.name] = merged
             if stack:
                 _join(node.name, stack, scopes)
+        elif item.kind is Kind.MARK:
+            _mark(node, item, stack, scopes, nested)
+            merged = _merged(stack)
     scopes.refusals += [f"unsupported: scope opened by {item.mark} is never closed; every scope needs its exit" for item in stack]
     return scopes
 

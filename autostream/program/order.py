@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from autostream.program.kinds import may_vanish
 from autostream.program.model import Edge, EdgeKind, Semantics, StreamProgram
 
+_DATA = EdgeKind.DATA
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
@@ -49,7 +51,7 @@ def _order_of(program: StreamProgram) -> Order:
     waits: list[set[int]] = [set() for _ in tasks]
     data: dict[str, list[str]] = {}
     for edge in program.edges:
-        if edge.kind is EdgeKind.DATA:
+        if edge.kind is _DATA:
             data.setdefault(edge.after, []).append(edge.before)
         elif edge.before in position and edge.after in position and _counts(program.semantics, edge.kind):
             waits[position[edge.after]].add(position[edge.before])
@@ -68,7 +70,7 @@ def _order_of(program: StreamProgram) -> Order:
 def cross_edges(program: StreamProgram) -> tuple[Edge, ...]:
     """Return the waits between tasks on two different streams, by the task that waits; views on the way are looked through."""
     order = order_of(program)
-    explicit = {(edge.before, edge.after): edge.kind for edge in program.edges if edge.kind is not EdgeKind.DATA}
+    explicit = {(edge.before, edge.after): edge.kind for edge in program.edges if edge.kind is not _DATA}
     return tuple(
         Edge(
             before=order.names[before],

@@ -13,6 +13,8 @@ import networkx as nx
 
 from autostream.graph.model import OpGraph, Unit, Why
 
+_DATA, _FREE = Why.DATA, Unit.FREE
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ForcedOrder:
@@ -69,7 +71,7 @@ class _Ancestors:
         self._parents: dict[str, list[str]] = {name: [] for name in graph.ops}
         for before, edges in graph.dag.adjacency():
             for after, edge in edges.items():
-                if Why.DATA in edge["why"]:
+                if _DATA in edge["why"]:
                     self._parents[after].append(before)
         self._masks: dict[str, int] = {}
         self._done = 0
@@ -100,7 +102,7 @@ def _between_tasks(graph: OpGraph, *, data: bool = True) -> Iterator[tuple[str, 
     Without `data`, the data edges from one such operator to another are left out.
     """
     following = dict(graph.dag.adjacency())
-    free = {op.name for op in graph if op.unit is Unit.FREE}
+    free = {op.name for op in graph if op.unit is _FREE}
     #: The operators with a task behind each view, which is complete when the view is reached.
     behind: dict[str, dict[str, None]] = {name: {} for name in free}
     for before in graph.ops:
@@ -111,7 +113,7 @@ def _between_tasks(graph: OpGraph, *, data: bool = True) -> Iterator[tuple[str, 
                 behind[after].update(behind[before] if view else {before: None})
             elif view:
                 yield from ((producer, after, why) for producer in behind[before])
-            elif data or Why.DATA not in why:
+            elif data or _DATA not in why:
                 yield before, after, why
 
 

@@ -20,6 +20,7 @@ from autostream.scheduling.problem import HCCL, MAIN, Mode, Precedence, Problem,
 _SYNCS = ("air.record", "air.wait", "air.tagged_event_", "npugraph_ex.")
 #: A group of operators that share mutated storage follows one of them to a side stream only while it is this small.
 _LARGEST_GROUP = 8
+_DATA = Why.DATA
 _COMPUTE = frozenset({Unit.CUBE, Unit.VECTOR, Unit.MIXED})
 _STORAGE = frozenset({Why.RAW, Why.WAR, Why.WAW})
 
@@ -132,7 +133,7 @@ def _contracted(graph: OpGraph, tasks: Mapping[str, Op]) -> _Orders:
 
 
 def _order(why: frozenset[Why]) -> _Order:
-    if Why.DATA in why:
+    if _DATA in why:
         return _Order.DATA
     return _Order.STORAGE if why & _STORAGE else _Order.OTHER
 

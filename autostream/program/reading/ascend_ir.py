@@ -58,6 +58,7 @@ def program_of(
     )
 
 
+_DATA = EdgeKind.DATA
 #: By operator, those whose data it reads.
 _Producers = Mapping[str, tuple[str, ...]]
 
@@ -90,7 +91,7 @@ def _constant(ops: Sequence[GeOp], producers: _Producers) -> set[str]:
 def _edges(ops: Sequence[GeOp], producers: _Producers) -> Iterator[Edge]:
     for op in ops:
         for name in producers[op.name]:
-            yield Edge(name, op.name, EdgeKind.DATA)
+            yield Edge(name, op.name, _DATA)
         for name in op.controls:
             if name in producers:
                 yield Edge(name, op.name, EdgeKind.CONTROL)

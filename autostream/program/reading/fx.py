@@ -22,6 +22,7 @@ from autostream.program.reading.guards import Guard, guard_complaints
 from autostream.program.reading.scopes import SCOPE_ENTERS, SCOPE_EXITS, Scopes
 from autostream.program.reading.writeback import is_absorbed, is_getitem, values_written
 
+_DATA, _FREE = EdgeKind.DATA, Unit.FREE
 _COPY = "aten.copy_.default"
 _RECORD = "air.record.default"
 _WAIT = "air.wait.default"
@@ -186,7 +187,7 @@ class _Reader:
     def _operator(self, node: fx.Node, target: str) -> None:
         op = self._ops.get(node.name)
         kind, empty = op.target if op else target, _is_empty(node, op)
-        view = op is not None and op.unit is Unit.FREE and kind != _WAIT_TENSOR
+        view = op is not None and op.unit is _FREE and kind != _WAIT_TENSOR
         converts = self._converts(kind, view=view, empty=empty)
         self._add(node, kind, self._stream(node, op, view=view, empty=empty, converts=converts), op, converts=converts)
 
@@ -198,7 +199,7 @@ class _Reader:
         absorbing = name in self._extra_writes
         if absorbing:
             writes = tuple(dict.fromkeys((*writes, *self._extra_writes[name])))
-        if op is not None and op.unit is Unit.FREE:
+        if op is not None and op.unit is _FREE:
             reads = tuple(dict.fromkeys([storage for source in sources for storage in self._storages(source)]))
             self._values[name] = reads
         else:
@@ -223,7 +224,7 @@ class _Reader:
         for source in sources:
             before = source.name
             if before in self._streams:
-                self.edges.append(Edge(before, name, EdgeKind.DATA))
+                self.edges.append(Edge(before, name, _DATA))
         if wait and self._ge and not node.users:
             self._lose("unused-wait", name, f"nothing reads the result of {name!r}: it is removed, and nothing waits")
         elif wait and self._ge:
