@@ -98,7 +98,6 @@ def kinds() -> Kinds:
 
 
 @functools.lru_cache(maxsize=4096)
-@functools.lru_cache(maxsize=4096)
 def ge_stream(op_type: str, label: str | None) -> str | None:
     """Return the stream GE runs an operator of the Ascend IR on, or None if it emits no task."""
     if op_type in kinds().no_task:

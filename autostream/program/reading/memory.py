@@ -15,7 +15,7 @@ class Memory:
 
     - a view's output is its input's storage,
     - GE may remove an Identity, so an output may be its own storage or that of the input in the same place,
-    - an output named like an input is that input, changed in place,
+    - an output named like an input is that input, changed in place (or its own storage, if the input is not fed),
     - `shared` names the outputs that are placed in the memory of graph inputs.
 
     `ops` is in topological order.
@@ -50,13 +50,14 @@ class Memory:
         count, name = max(1, len(op.output_names)), op.name
         if op.type in self._views:
             whole = self._input(op.inputs[0] if op.inputs else None)
-            found = [whole] * count
+            found = [whole or (_own(op, index),) for index in range(count)]
         elif op.type in self._may_alias:
             sources = (*op.inputs, *[None] * (count - len(op.inputs)))
             found = [tuple(dict.fromkeys((_own(op, index), *self._input(sources[index])))) for index in range(count)]
         else:
             ports = self._in_place(op)
-            found = [self._input(op.inputs[ports[index]]) if index in ports else (_own(op, index),) for index in range(count)]
+            given = [self._input(op.inputs[ports[index]]) if index in ports else () for index in range(count)]
+            found = [storages or (_own(op, index),) for index, storages in enumerate(given)]
         for index, storages in enumerate(found):
             self._storages[name, index] = storages
 

@@ -52,7 +52,7 @@ class Divided:
     def solve(self, problem: Problem) -> Schedule:
         """Return the best schedule found; never longer than the program as it is, or than the greedy one.
 
-        Where a deep program is `tolerated` already, the greedy one is not made: it could be shorter by no more than that.
+        Where a deep program is `tolerated` already, the greedy one is not made: it could be shorter by hardly more than that.
         """
         began = time.perf_counter()
         instance = Instance.of(problem)

@@ -22,9 +22,12 @@ from autostream.scheduling.tolerance import tolerated
 from autostream.scheduling.waits.frontier import Frontier, climb_down
 
 #: Most tasks for which random searches go on where joining ends, and their shares of the effort, in hundredths: of the one around
-#: the plan, and of the one from each number of crossings to the next.
+#: the plan, and of the one from each number of crossings to the next, and most tasks that this one runs.
 _SMALL = 40
 _RANDOM, _DOWN = 10, 50
+_MOST_DOWN = 100_000
+#: The fewest streams of a plan with crossings.
+_PAIR = 2
 #: Most tasks for an exact search before them, and its moments for one number of crossings, times tasks.
 _EXACT = 20
 _MOMENT_TASKS = 20_000
@@ -55,7 +58,8 @@ def thrifty(
         division: how it falls apart.
         plan: the shortest plan known.
         rivals: other plans of the whole program.
-        effort: tasks that may be run, and half as many for the last step.
+        effort: tasks that may be run; half as many again in small regions, from one number of crossings to the next, and for the
+            last step. Exact searches have an effort of their own.
         proven: by kind of segment, what no plan of it beats, ns. One that is as good as the best stays so.
     """
     if not plan.crossings:
@@ -93,15 +97,17 @@ def _thrifty(instance: Instance, plan: Plan, rivals: Iterable[Plan], limit: int,
     settled = not best.crossings
     if len(instance) <= _EXACT:
         best, settled = _exactly(instance, best, limit, min(effort, _MOMENT_TASKS))
-    if settled or len(instance) > _SMALL:
+    if len(instance) > _SMALL or (settled and len(set(best.stream)) <= _PAIR):
         return best
     if limit > best.makespan:
         fewer = uncrossed(instance, best, effort * _RANDOM // 100, limit)
         best = fewer if rank(fewer) < rank(best) and worth(instance, best, fewer) else best
+    if settled:
+        return best
     met = Frontier()
     met.add([serial(instance), *others, best])
-    climb_down(instance, met, effort * _DOWN // 100)
-    return min((one for one in met.plans.values() if one.makespan <= limit and worth(instance, best, one)), key=rank)
+    climb_down(instance, met, min(effort * _DOWN // 100, _MOST_DOWN))
+    return min((one for one in (best, *met.plans.values()) if one.makespan <= limit and worth(instance, best, one)), key=rank)
 
 
 def _exactly(instance: Instance, plan: Plan, limit: int, effort: int) -> tuple[Plan, bool]:
@@ -109,14 +115,18 @@ def _exactly(instance: Instance, plan: Plan, limit: int, effort: int) -> tuple[P
 
     And whether they have settled that there is no other.
     """
-    best = plan
-    while best.crossings:
-        fewer = best.crossings - 1
+    best, fewer, ruled_out = plan, plan.crossings - 1, -1
+    while fewer >= 0:
         most = min(limit, plan.makespan + instance.sync * (plan.crossings - fewer))
-        found = searched(instance, most + 1, effort // len(instance), fewer)
-        if found.plan is None:
-            return best, found.proven is not None and found.proven > most
-        best = found.plan
+        if most > ruled_out:
+            found = searched(instance, most + 1, effort // len(instance), fewer)
+            if found.plan is not None:
+                best, fewer, ruled_out = found.plan, found.plan.crossings - 1, -1
+                continue
+            if found.proven is None or found.proven <= most:
+                return best, False
+            ruled_out = most
+        fewer -= 1  # for another crossing less a plan may take another sync
     return best, True
 
 

@@ -145,17 +145,19 @@ def test_views_share_memory_and_in_place_outputs_are_their_inputs() -> None:
     assert access(program, "Cache") == ({"x:0", "cache:0"}, {"cache:0", "Cache:1"})
 
 
-def test_an_output_in_the_memory_of_an_input_that_is_not_fed_is_nowhere() -> None:
+def test_an_output_in_the_memory_of_an_input_that_is_not_fed_has_its_own() -> None:
     program = read_ascend_ir(
         text(
             ("x", "Data", [], {}),
             ("state", "Stateful", ["x:0", ""], {"in": ["x", "state"], "out": ["y", "state"]}),
+            ("write", "ScatterUpdate", ["state:1", "x:0"], {"in": ["var", "u"], "out": ["var"], "label": "s"}),
             ("read", "Relu", ["state:1"], {}),
-            ("out", "NetOutput", ["read:0"], {"out": []}),
+            ("out", "NetOutput", ["read:0", "write:0"], {"out": []}),
         )
     )
-    assert access(program, "state") == ({"x:0"}, {"state:0"})
-    assert access(program, "read") == (set(), {"read:0"})
+    assert access(program, "state") == ({"x:0"}, {"state:0", "state:1"})
+    assert access(program, "read") == ({"state:1"}, {"read:0"})
+    assert "race" in [finding.kind for finding in verify(program)]
 
 
 def test_operators_that_wait_for_themselves_name_each_storage_once() -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autostream.scheduling.baselines.rules import ruled
 from autostream.scheduling.exact.depth_first import searched
@@ -163,3 +166,20 @@ def test_what_no_single_move_reaches_an_exact_search_finds() -> None:
     assert plan.crossings == 1
     found = chosen(instance, plan, [])
     assert (found.makespan, found.crossings) == (plan.makespan, 0)
+
+
+@settings(max_examples=25)
+@given(problems(most=5).map(lambda plain: longer(plain, 100)), st.integers(0, 3))
+def test_what_is_settled_is_settled(plain: Problem, syncs: int) -> None:
+    """No plan that is worth its time has fewer crossings, also where each two crossings cost more than one sync."""
+    given_problem = replace(plain, sync=300)
+    instance = Instance.of(given_problem)
+    for plan in ruled(instance):
+        limit = plan.makespan + syncs * instance.sync
+        found, settled = thrift._exactly(instance, plan, limit, 100_000)
+        assert settled
+        assert found.makespan <= limit and (found is plan or worth(instance, plan, found))
+        for fewer in range(found.crossings):
+            most = min(limit, plan.makespan + instance.sync * (plan.crossings - fewer))
+            assert optimum(given_problem, fewer) > most
+        break
