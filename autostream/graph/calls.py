@@ -78,6 +78,7 @@ class Kind(StrEnum):
 #: Nodes that are no operators. Sets, and constants in other modules: before Python 3.12 every look at a member of an enumeration
 #: takes ten times as long as one at a constant, and a deep graph has thousands of nodes.
 NO_OPERATOR = frozenset({Kind.STORAGE, Kind.MARK, Kind.OUTPUT})
+_UNTRUSTED = frozenset({Kind.OPAQUE, Kind.FUNCTIONALIZED})
 
 
 class Form:
@@ -117,7 +118,7 @@ class Facts(NamedTuple):
     @property
     def custom(self) -> bool:
         """Whether it is, or wraps, a custom operator, whose schema may leave out what it reads and writes."""
-        return self.kind in (Kind.OPAQUE, Kind.FUNCTIONALIZED) and not _is_trusted(self.overload)
+        return self.kind in _UNTRUSTED and not _is_trusted(self.overload)
 
     @property
     def functional(self) -> bool:

@@ -29,7 +29,7 @@ def edges_of(
     """
     edges = Edges([node.name for node in operators])
     at = {node: position for position, node in enumerate(operators)}
-    data = Why.DATA
+    data, free = Why.DATA, Unit.FREE
     for node, item in operators.items():
         for source in item.inputs:
             if source in at:
@@ -45,7 +45,7 @@ def edges_of(
         # A custom operator may communicate inside: beside a collective on another stream, the ranks could wait for each other.
         add_chain(edges, positions["may communicate"], Why.EFFECT)
     add_chain(edges, positions["host"], Why.EFFECT)
-    tasks = [at[node] for node in operators if units[node] is not Unit.FREE]
+    tasks = [at[node] for node in operators if units[node] is not free]
     add_prefetches(edges, accesses, positions["prefetch"], tasks)
     for first, last in scopes.blocks:
         add_block(edges, edges.position[first], edges.position[last])
@@ -56,11 +56,12 @@ def edges_of(
 def _producers(operators: Mapping[fx.Node, Facts], units: Mapping[fx.Node, Unit], at: Mapping[fx.Node, int]) -> list[set[int]]:
     """Return, by operator, the operators with a task whose values it gets, views left out."""
     found: list[set[int]] = []
+    free = Unit.FREE
     for item in operators.values():
         producers: set[int] = set()
         for source in item.inputs:
             if source in at:
-                producers |= found[at[source]] if units[source] is Unit.FREE else {at[source]}
+                producers |= found[at[source]] if units[source] is free else {at[source]}
         found.append(producers)
     return found
 

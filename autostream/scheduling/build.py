@@ -33,6 +33,9 @@ class _Order(IntEnum):
     OTHER = 2
 
 
+_FLOWS, _MUTATED, _OTHER = _Order
+
+
 #: Orders between tasks by (before, after).
 _Orders = Mapping[tuple[str, str], _Order]
 
@@ -86,7 +89,7 @@ def _feeding_the_host(tasks: Mapping[str, Op], orders: _Orders, fixed: Mapping[s
     return {
         before: MAIN
         for (before, after), order in orders.items()
-        if tasks[after].unit is Unit.HOST and tasks[after].stream is None and order is _Order.DATA and before not in fixed
+        if tasks[after].unit is Unit.HOST and tasks[after].stream is None and order is _FLOWS and before not in fixed
     }
 
 
@@ -134,8 +137,8 @@ def _contracted(graph: OpGraph, tasks: Mapping[str, Op]) -> _Orders:
 
 def _order(why: frozenset[Why]) -> _Order:
     if _DATA in why:
-        return _Order.DATA
-    return _Order.STORAGE if why & _STORAGE else _Order.OTHER
+        return _FLOWS
+    return _MUTATED if why & _STORAGE else _OTHER
 
 
 def _without_implied(names: Sequence[str], orders: _Orders) -> _Orders:
@@ -150,7 +153,7 @@ def _without_implied(names: Sequence[str], orders: _Orders) -> _Orders:
         seen = 0
         for successor in sorted(after[number]):
             edge = names[number], names[successor]
-            if orders[edge] is _Order.DATA or not seen >> successor & 1:
+            if orders[edge] is _FLOWS or not seen >> successor & 1:
                 kept[edge] = orders[edge]
             seen |= reach[successor] | 1 << successor
         reach[number] = seen
@@ -165,7 +168,7 @@ def _together(
     A cluster bears the name of its first task. One with a fixed task is fixed as a whole. `inside` are the tasks that run in the
     kernel of another one, and that one.
     """
-    shared = [edge for edge, order in orders.items() if order is _Order.STORAGE and _movable(tasks, fixed, *edge)]
+    shared = [edge for edge, order in orders.items() if order is _MUTATED and _movable(tasks, fixed, *edge)]
     groups = _groups(tasks, shared)
     streams = dict(fixed) | {name: MAIN for group in groups if len(group) > _LARGEST_GROUP for name in group}
     clusters: dict[str, str] = {}
@@ -185,7 +188,7 @@ def _movable(tasks: Mapping[str, Op], fixed: Mapping[str, str], *names: str) -> 
 
 def _fusable(tasks: Mapping[str, Op], orders: _Orders, fixed: Mapping[str, str]) -> list[tuple[str, str]]:
     """Links of chains of vector operators: the only consumer, which has no other producer that the scheduler may move."""
-    links = [edge for edge, order in orders.items() if order is _Order.DATA]
+    links = [edge for edge, order in orders.items() if order is _FLOWS]
     consumers = Counter(before for before, _ in links)
     producers = Counter(after for before, after in links if before not in fixed)
     return [
