@@ -57,8 +57,10 @@ def _order_of(program: StreamProgram) -> Order:
             waits[position[edge.after]].add(position[edge.before])
     if program.semantics is Semantics.GE:
         producers = _Producers(data, position)
-        for name, index in position.items():
-            waits[index] |= producers.of(name)
+        for step in program.steps:  # those without a task too: they are asked for behind them
+            found = producers.of(step.name)
+            if step.stream is not None:
+                waits[position[step.name]] |= found
     return Order(
         names=tuple(step.name for step in tasks),
         streams=tuple(str(step.stream) for step in tasks),
@@ -95,17 +97,7 @@ class _Producers:
         self._position = position
         self._behind: dict[str, frozenset[int]] = {}
 
-    def of(self, name: str) -> set[int]:
-        found: set[int] = set()
-        for producer in self._data.get(name, ()):
-            at = self._position.get(producer)
-            if at is not None:
-                found.add(at)
-            elif producer in self._data:
-                found |= self._through(producer)
-        return found
-
-    def _through(self, name: str) -> frozenset[int]:
+    def of(self, name: str) -> frozenset[int]:
         known = self._behind.get(name)
         if known is None:
             known = self._right_behind(name)
